@@ -375,10 +375,14 @@ def test_who_is_taken_over_does_not_come_back(node):
 
 def test_pub_says_how_much_was_acknowledged_where_the_broker_goes_away(start_node):
     node = start_node()
-    command = [*OURS["pub"], "-p", str(node.mqtt), "-t", "a", "-q", "1", "-l", "-i", "p"]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    command = [*OURS["pub"], "-p", str(node.mqtt), "-t", "a", "-q", "1", "-l", "-i"]
+    process, idle = (
+        subprocess.Popen(
+            [*command, client], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+        )
+        for client in ("p", "idle")
     )
+    wait_for(lambda: node.call("GET", "/api/v1/sessions/idle")[0] == 200, SECONDS)
     process.stdin.write(b"1\n2\n")
     process.stdin.flush()
     wait_for(lambda: node.metrics()["headrace_mqtt_messages_received_total"] == 2, SECONDS)
@@ -386,6 +390,9 @@ def test_pub_says_how_much_was_acknowledged_where_the_broker_goes_away(start_nod
     _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
     assert told.splitlines()[1] == b"2 of 2 messages were acknowledged"
+    _, told = idle.communicate(timeout=SECONDS)
+    assert idle.returncode == 1
+    assert b"acknowledged" not in told
 
 
 @pytest.mark.parametrize(

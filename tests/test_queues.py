@@ -230,14 +230,14 @@ def test_a_queue_is_paused_replayed_and_purged(node):
             assert settle(worker, worker.receive()) == 0
         assert shown(node)["depth"] == 0
         moved = command("seek", "jobs", "--group", "worker", "--offset", "0:1")
-        assert moved.stdout == "1 group of jobs: goes on from there; depth now 1\n", moved.stderr
+        assert moved.stdout == "1 group of jobs goes on from there; depth now 1\n", moved.stderr
         assert worker.receive().payload == b"two"
         purged = command("purge", "jobs", "--json")
         told = json.loads(purged.stdout)
         assert (told["moved"], told["depth"], told["in_flight"]) == (1, 0, 0)
         for body, status, detail in [
             ({"group": "none", "offset": "earliest"}, 404, "queue 'jobs' has no group 'none'"),
-            ({"offset": "0:9"}, 400, "partition 0 can be read from offset 0 to 2, not from 9"),
+            ({"offset": "0:9"}, 400, "partition 0 can be read from offset 2 to 2, not from 9"),
             ({}, 400, "say where to: offset, or time"),
         ]:
             got, answer = node.call("POST", f"{QUEUES}/jobs/seek", body)

@@ -104,8 +104,12 @@ class QueueRoutes:
         return await self._moved(request, asked.group, positions.parse(asked.properties()))
 
     async def _purge(self, request: web.Request) -> web.Response:
-        asked = await body(request, _GroupBody)
-        return await self._moved(request, asked.group, positions.Start())
+        asked, name = await body(request, _GroupBody), _name(request)
+        if asked.group is not None:
+            return await self._moved(request, asked.group, positions.Start())
+        purged, moved = await self._node.queues().purge(name)
+        told = _told(self._node.queues(only_told=True).report(name))
+        return answer({"purged": purged, "moved": moved, **told})
 
     async def _moved(
         self, request: web.Request, group: str | None, start: positions.Start

@@ -6,11 +6,11 @@ Owns the options of a definition, the requests that they become, and how its set
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from headrace.cli.asking import confirm, is_asked
 from headrace.cli.client import NotFound, call, named
 from headrace.cli.tables import table
 from headrace.cli.terminal import one_line
@@ -149,21 +149,21 @@ class Kind(NamedTuple):
 
     def delete(self, url: str, name: str, loses: str, *, yes: bool, as_json: bool) -> None:
         """Deletes one of them, with all that it `loses`; a person at a terminal is asked first."""
-        confirm(f"delete {name} and {loses}?", yes=yes)
+        self.confirm(url, name, f"delete {name} and {loses}?", yes=yes)
         deleted(self.call(url, "DELETE", name), as_json=as_json)
+
+    def confirm(self, url: str, name: str, question: str, *, yes: bool) -> None:
+        """Asks a person at a terminal, if there is what the question is about.
+
+        Raises:
+            ClickException: the answer is no; or as `call`.
+        """
+        if is_asked(yes=yes):
+            self.call(url, "GET", name)
+            confirm(question)
 
 
 QUEUES: Final = Kind("/api/v1/queues", "queues")
-
-
-def confirm(question: str, *, yes: bool) -> None:
-    """Asks a person at a terminal.
-
-    Raises:
-        Abort: the answer is no.
-    """
-    if sys.stdin.isatty() and not yes:
-        click.confirm(one_line(question), abort=True, err=True)
 
 
 def deleted(answer: dict[str, Any], *, as_json: bool) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from datetime import datetime
 from typing import Any, Final
 
 import click
 
+from headrace.cli.asking import confirm, is_asked, yes_option
 from headrace.cli.client import call, json_option, named, pages, url_option
 from headrace.cli.tables import table
 from headrace.cli.terminal import one_line
@@ -151,7 +151,7 @@ def reset(
 
 @groups.command()
 @click.argument("group")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @url_option
 @json_option
 def delete(*, group: str, yes: bool, url: str, as_json: bool) -> None:
@@ -159,8 +159,8 @@ def delete(*, group: str, yes: bool, url: str, as_json: bool) -> None:
 
     A person at a terminal is asked first; a script is not.
     """
-    if sys.stdin.isatty() and not yes:
-        click.confirm(f"delete the group {one_line(group)} and its offsets?", abort=True, err=True)
+    if is_asked(yes=yes):
+        confirm(f"delete the group {group} and its offsets?")
     answer = call(url, "DELETE", _path(group))
     click.echo(json.dumps(answer) if as_json else f"deleted {one_line(group)}")
 

@@ -137,7 +137,7 @@ class _Run:
             while self._sent_at or not connection.is_flushed:
                 self._step(connection)
         except MqttError as error:
-            if self._qos == 0:
+            if self._qos == 0 or not self._published:
                 raise
             told = f"{self._acknowledged:,} of {self._published:,} messages were acknowledged"
             raise MqttError(f"{error}\n{told}") from None

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from headrace.cli.asking import yes_option
 from headrace.cli.client import call, json_option, named, url_option
 from headrace.cli.definitions import (
     QUEUES,
     alteration,
     altered,
-    confirm,
     created,
     creation,
     deleted,
@@ -24,7 +24,7 @@ from headrace.cli.queues_peek import peek
 from headrace.cli.queues_redrive import redrive
 from headrace.cli.tables import table
 from headrace.cli.terminal import one_line
-from headrace.text import span
+from headrace.text import counted, span
 
 
 @click.group(
@@ -117,8 +117,8 @@ def list_(*, url: str, as_json: bool) -> None:
         ]
         for queue in answer["queues"]
     ]
-    columns = ["queue", "partitions", "depth", "in flight", "consumers", "groups", "bytes"]
-    table(columns, rows, right=set(range(1, len(columns))))
+    columns = ["queue", "partitions", "depth", "in flight", "consumers", "groups", "bytes", "state"]
+    table(columns, rows, right=set(range(1, 7)))
 
 
 @queues.command()
@@ -163,7 +163,7 @@ def alter(*, name: str, url: str, as_json: bool, **change: Any) -> None:  # noqa
 @queues.command()
 @click.argument("name")
 @click.option("--group", help="Delete only this group, and what it has settled.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @url_option
 @json_option
 def delete(*, name: str, group: str | None, yes: bool, url: str, as_json: bool) -> None:
@@ -181,7 +181,8 @@ def delete(*, name: str, group: str | None, yes: bool, url: str, as_json: bool) 
         QUEUES.delete(url, name, "all its messages", yes=yes, as_json=as_json)
         return
     below = named("/groups", group)
-    confirm(f"delete the group {group} of {name} and what it has settled?", yes=yes)
+    question = f"delete the group {group} of {name} and what it has settled?"
+    QUEUES.confirm(url, name, question, yes=yes)
     deleted(QUEUES.call(url, "DELETE", name, below=below), as_json=as_json)
 
 
@@ -206,44 +207,62 @@ def resume(*, name: str, url: str, as_json: bool) -> None:
     _show(QUEUES.call(url, "PATCH", name, {"settings": {"paused": None}}), as_json=as_json)
 
 
-_group_option = click.option("--group", help="Only this group.  [all groups]")
-
-
 @queues.command()
 @click.argument("name")
-@_group_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--group", help="Only what this group is owed.")
+@yes_option
 @url_option
 @json_option
 def purge(*, name: str, group: str | None, yes: bool, url: str, as_json: bool) -> None:
-    """Settle all that is owed, in flight or not, without anybody having done it.
+    """Let go of all messages that a queue has, in flight or not, without anybody having done them.
 
-    Messages that come later are not concerned. As long as they are kept (retention.ms), `seek`
-    brings purged messages back.
+    They are gone, those too that are settled and kept (retention.ms): no group is given any of
+    them, one that begins later neither, nor does redrive send dead letters back that were purged.
+    Messages that come later are not concerned.
+
+    With --group they stay, and are settled for this group alone; as long as they are kept, `seek`
+    brings them back to it. A person at a terminal is asked first; a script is not.
+
+    \b
+    Examples:
+      headrace queues purge jobs.dlq
+      headrace queues purge jobs --group billing
     """
-    confirm(f"settle all that {group or 'every group'} of {name} is owed?", yes=yes)
-    moved = QUEUES.call(url, "POST", name, {"group": group}, below="/purge")
-    _tell_moved(moved, "has nothing to do any more", as_json=as_json)
+    if group is None:
+        question = f"let go of all messages of {name}, for every group? There is no way back"
+    else:
+        question = f"settle all that the group {group} of {name} is owed?"
+    QUEUES.confirm(url, name, question, yes=yes)
+    purged = QUEUES.call(url, "POST", name, {"group": group}, below="/purge")
+    if as_json:
+        click.echo(json.dumps(purged))
+    elif group is not None:
+        click.echo(f"the group {one_line(group)} of {name} is owed nothing of what was there")
+    else:
+        gone = counted(purged["purged"], "message")
+        click.echo(f"let go of {gone} of {name}; depth now {purged['depth']:,}")
 
 
 @queues.command()
 @click.argument("name")
-@_group_option
+@click.option("--group", help="Only this group.  [all groups]")
 @click.option(
     "--offset", "offsets", multiple=True, metavar="earliest|latest|PARTITION:OFFSET",
     help="Where to; one for each partition that is to stand elsewhere. [repeat]",
 )  # fmt: skip
 @click.option("--time", help="To the first message at or after it: RFC 3339, or ms since 1970.")
+@yes_option
 @url_option
 @json_option
 def seek(
-    *, name: str, group: str | None, offsets: tuple[str, ...], time: str | None, url: str,
-    as_json: bool,
+    *, name: str, group: str | None, offsets: tuple[str, ...], time: str | None, yes: bool,
+    url: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Have a group go on from elsewhere: replay what is kept, or skip.
 
     What is before the place is settled, what is behind it is owed, whatever was settled of it. What
-    is in flight can no longer be settled.
+    is in flight can no longer be settled. Unless all is replayed (earliest), a person at a terminal
+    is asked first; a script is not.
 
     \b
     Examples:
@@ -251,19 +270,21 @@ def seek(
       headrace queues seek jobs --group billing --time 2026-11-28T10:00:00Z
       headrace queues seek jobs --offset latest --offset 3:1542
     """
+    if time is not None or set(offsets) - {"earliest"}:
+        place = ", ".join((*offsets, *(() if time is None else (time,))))
+        whose = "every group" if group is None else f"the group {group}"
+        question = f"settle what {whose} of {name} is owed before {place}?"
+        QUEUES.confirm(url, name, question, yes=yes)
     body = {"group": group, "offset": list(offsets), "time": time}
     moved = QUEUES.call(url, "POST", name, body, below="/seek")
-    _tell_moved(moved, "goes on from there", as_json=as_json)
-
-
-def _tell_moved(queue: dict[str, Any], what: str, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(queue))
-    elif not queue["moved"]:
-        click.echo(f"{queue['name']} has no groups; nothing was done")
+        click.echo(json.dumps(moved))
+    elif not moved["moved"]:
+        click.echo(f"{name} has no groups; nothing was done")
     else:
-        groups = "1 group" if queue["moved"] == 1 else f"{queue['moved']} groups"
-        click.echo(f"{groups} of {queue['name']}: {what}; depth now {queue['depth']:,}")
+        go = "goes" if moved["moved"] == 1 else "go"
+        groups = counted(moved["moved"], "group")
+        click.echo(f"{groups} of {name} {go} on from there; depth now {moved['depth']:,}")
 
 
 def _show(queue: dict[str, Any], *, as_json: bool, own_settings: bool = True) -> None:
@@ -281,7 +302,7 @@ def _show_groups(groups: list[dict[str, Any]], *, is_paused: bool) -> None:
         takes = "" if group["filter"] is None else f", takes {group['filter']}"
         click.echo(
             one_line(
-                f"group {group['group']}{takes}: {group['delivered']:,} deliveries, "
+                f"group {group['group']}{takes}: {_deliveries(group['delivered'])}, "
                 f"{group['redelivered']:,} of them again; {group['settled']:,} settled, "
                 f"{group['failed']:,} failed, {group['dead']:,} dead"
             )
@@ -309,6 +330,10 @@ def _show_groups(groups: list[dict[str, Any]], *, is_paused: bool) -> None:
     ]
     if rows:
         table(["group", "consumer", "open", "prefetch"], rows, right={2, 3})
+
+
+def _deliveries(many: int) -> str:
+    return "1 delivery" if many == 1 else f"{many:,} deliveries"
 
 
 def _age(since_ms: int | None) -> str:

@@ -10,10 +10,11 @@ from urllib.parse import urlencode
 
 import click
 
+from headrace.cli.asking import confirm, is_asked, yes_option
 from headrace.cli.client import call, json_option, named, pages, url_option
 from headrace.cli.tables import table
 from headrace.cli.terminal import visible_bytes
-from headrace.text import span
+from headrace.text import counted, span
 
 RETAINED: Final = "/api/v1/retained"
 EXCERPT_BYTES: Final = 60
@@ -96,7 +97,7 @@ def count(*, topic_filter: str, url: str, as_json: bool) -> None:
 
 @retained.command()
 @click.argument("topic_filter", metavar="FILTER")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @url_option
 @json_option
 def delete(*, topic_filter: str, yes: bool, url: str, as_json: bool) -> None:
@@ -106,9 +107,9 @@ def delete(*, topic_filter: str, yes: bool, url: str, as_json: bool) -> None:
     is not.
     """
     query = urlencode({"filter": topic_filter})
-    if sys.stdin.isatty() and not yes:
+    if is_asked(yes=yes):
         many = call(url, "GET", f"{RETAINED}/count?{query}")["count"]
-        click.confirm(f"delete {many:,} retained messages?", abort=True, err=True)
+        confirm(f"delete {counted(many, 'retained message')}?")
     answer = call(url, "DELETE", f"{RETAINED}?{query}")
     click.echo(json.dumps(answer) if as_json else f"deleted {answer['deleted']:,}")
 

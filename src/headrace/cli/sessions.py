@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 import click
 
+from headrace.cli.asking import confirm, is_asked, yes_option
 from headrace.cli.client import call, json_option, named, pages, url_option
 from headrace.cli.tables import table
 from headrace.cli.terminal import one_line
@@ -128,7 +128,7 @@ def disconnect(*, client: str, url: str, as_json: bool) -> None:
 
 @sessions.command()
 @click.argument("client")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @url_option
 @json_option
 def delete(*, client: str, yes: bool, url: str, as_json: bool) -> None:
@@ -137,10 +137,8 @@ def delete(*, client: str, yes: bool, url: str, as_json: bool) -> None:
     Its connection ends first, and its will is published. A person at a terminal is asked; a
     script is not.
     """
-    if sys.stdin.isatty() and not yes:
-        click.confirm(
-            f"delete the session of {one_line(client)} and what waits for it?", abort=True, err=True
-        )
+    if is_asked(yes=yes):
+        confirm(f"delete the session of {client} and what waits for it?")
     answer = call(url, "DELETE", _path(client))
     click.echo(json.dumps(answer) if as_json else f"deleted {one_line(client)}")
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from headrace.cli.asking import yes_option
 from headrace.cli.client import call, json_option, url_option
 from headrace.cli.definitions import (
     Kind,
@@ -122,7 +123,7 @@ def alter(*, name: str, url: str, as_json: bool, **change: Any) -> None:  # noqa
 
 @streams.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @url_option
 @json_option
 def delete(*, name: str, yes: bool, url: str, as_json: bool) -> None:

@@ -87,6 +87,7 @@ class Broker:
         served: called with each stream that was bound, for the first time or anew.
         altered: called after each change of a stream.
         deleted: called with the name of each stream that was deleted.
+        shortened: called with each partition that begins later than before.
         keepers: keep states beside logs.
         changes: of streams.
     """
@@ -115,6 +116,7 @@ class Broker:
         self.served: list[Callable[[Stream], None]] = []
         self.altered: list[Callable[[], None]] = []
         self.deleted: list[Callable[[str], None]] = []
+        self.shortened: list[Callable[[Partition], None]] = []
         self._sources = SourceKeeper(runner, store, switchboard)
         self.keepers: list[Keeper] = [self._sources]
 
@@ -367,6 +369,8 @@ class Broker:
         trimmed.records += offset - start
         gone = (each for each in segments if each.next_offset <= offset)
         trimmed.bytes += sum(each.bytes for each in gone if has_rolled or not each.active)
+        for tell in self.shortened:
+            tell(partition)
 
     async def load_state(self, partition: Partition) -> tuple[int, bytes, list[str]]:
         """As `Store.load_state`.

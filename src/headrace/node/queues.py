@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace import limits
 from headrace.errors import (
@@ -34,7 +34,7 @@ from headrace.ports import (
 )
 from headrace.queue_settings import DEAD_LETTERS, OF_DEAD_LETTERS, QueueSettings
 from headrace.settings import SETTINGS
-from headrace.text import shown
+from headrace.text import counted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from headrace.ports import Peek, PeekedMessages, Pull, Settlement
 
 log = logging.getLogger(__name__)
+
+PURGED: Final = "purge"
+"""Label of what a purge has let go."""
 
 
 class Queues:
@@ -74,6 +77,7 @@ class Queues:
         self.pulls = Pulls(broker, switchboard)
         broker.served.append(self._served)
         broker.deleted.append(self._deleted)
+        broker.shortened.append(self._shortened)
 
     def open(self) -> None:
         """Begins to serve."""
@@ -149,6 +153,10 @@ class Queues:
                 self._tell_size(partition)
             elif not is_bounded and partition in self._sized:
                 partition.unwatch(self._sized.pop(partition))
+
+    def _shortened(self, partition: Partition) -> None:
+        if partition in self._sized:
+            self._tell_size(partition)
 
     def _tell_size(self, partition: Partition) -> None:
         if not partition.is_served:
@@ -257,16 +265,38 @@ class Queues:
             times = [await each.offset_for_time(start.time_ms) for each in partitions]
             found = [at[0] if at is not None else None for at in times]
         offsets = positions.place(start, [each.bounds for each in partitions], found)
+        moved = await self._move(definition, group, offsets)
+        if group is not None and not moved:
+            raise UnknownGroupError(f"queue {name!r} has no group {shown(group)}")
+        whose = "all groups" if group is None else f"group {shown(group)}"
+        log.info("%s moved by an administrator", whose, extra={"stream": name})
+        return moved
+
+    async def purge(self, name: str) -> tuple[int, int]:
+        """As the port says."""
+        definition = self._broker.catalog.get_queue(name)
+        partitions = self._broker.partitions(name)
+        bounds = [each.bounds for each in partitions]
+        # The groups first, at this very moment: what they settle from now on stays settled.
+        moved = await self._move(definition, None, [end for _, end in bounds])
+        for partition, (start, end) in zip(partitions, bounds, strict=True):
+            if start < end:
+                partition.roll(self._broker.clock.wall_ms())
+                await self._broker.trim(partition, end, PURGED, has_rolled=True)
+        gone = sum(end - start for start, end in bounds)
+        log.info("an administrator purged %s", counted(gone, "message"), extra={"stream": name})
+        return gone, moved
+
+    async def _move(
+        self, definition: StreamDefinition, group: str | None, offsets: list[int]
+    ) -> int:
+        """Has groups go on from there; how many do, once that is durable."""
         ask = partial(self._switchboard.seek_queue, definition.id, group, offsets)
         try:
             moved, durable = self._broker.runner.administer(ask)
         except ValueError:
             raise changed(self._broker, definition) from None
         await durable
-        if group is not None and not moved:
-            raise UnknownGroupError(f"queue {name!r} has no group {shown(group)}")
-        whose = "all groups" if group is None else f"group {shown(group)}"
-        log.info("%s moved by an administrator", whose, extra={"stream": name})
         return moved
 
     def pull(self, name: str, asked: Pull) -> Pulling:

@@ -178,6 +178,19 @@ class Queues(Protocol):
         """
         ...
 
+    async def purge(self, name: str) -> tuple[int, int]:
+        """Lets go of all that is stored at this moment, settled or not, for groups to come too.
+
+        On return that is durable; how many messages went, and how many groups are owed them no
+        more. What is in flight can no longer be settled.
+
+        Raises:
+            UnknownStreamError: as `report`.
+            StorageError, UnavailableError: the disk refused, or the queue was altered meanwhile;
+                some of it may be gone.
+        """
+        ...
+
     def pull(self, name: str, asked: Pull) -> Pulling:
         """Delivers messages to a group, as many as are there.
 
