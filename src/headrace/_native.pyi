@@ -181,6 +181,12 @@ class BatchSummary:
     @property
     def misdated(self) -> bool:
         """A header does not tell the greatest timestamp of its records (opened ones count)."""
+    @property
+    def record_bytes(self) -> int:
+        """Of the largest record, decompressed; those that were not opened do not count."""
+    @property
+    def record_headers(self) -> int:
+        """Of the record that has the most; those that were not opened do not count."""
 
 def validate_batches(
     data: bytes, open_compressed: bool = True, bytes_max: int = 134217728
@@ -1075,6 +1081,10 @@ class Effects:
     def dead_letters(self) -> list[int]:
         """Streams whose `NAME.dlq` must be created, and told by `set_queue`."""
     @property
+    def lost(self) -> list[tuple[int, str, int, int, int, str]]:
+        """`(stream, group, partition, offset, count, "damaged" | "too large")`: messages of queues
+        that nobody can be given, from an offset on, of one read."""
+    @property
     def closes(self) -> list[tuple[int, str]]:
         """`(connection, reason)`, after that connection's writes; the reason is a metric label."""
     @property
@@ -1105,6 +1115,9 @@ class QueueGroup:
     def failed(self) -> int: ...
     @property
     def dead(self) -> int: ...
+    @property
+    def lost(self) -> int:
+        """Messages that nobody could be given."""
     @property
     def latency(self) -> list[tuple[int | None, int]]:
         """Upper bounds in milliseconds, ascending, the last None, and first deliveries that had
@@ -1459,6 +1472,9 @@ class Switchboard:
     ) -> None:
         """Makes a stream that is bound a queue, or changes one. `dead_letters` is the id of stream
         `NAME.dlq` where it exists."""
+    def queue_trimmed(self, stream: int, partition: int, start: int) -> None:
+        """The log of a partition begins at `start` now: where the stream is a queue, what lay
+        before is owed no longer."""
     def queue_sized(
         self, stream: int, partition: int, bounds: tuple[int, int], size_bytes: int
     ) -> None:

@@ -242,6 +242,12 @@ def kept(defaults: Settings) -> Settings:
     )
 
 
+def record_bytes_max(name: str, of_stream: Settings) -> int:
+    """Largest record of a queue, decompressed: it and its dead letter can be given to consumers."""
+    for_letter = 0 if name.endswith(DEAD_LETTERS) else limits.QUEUE_LETTER_BYTES
+    return min(of_stream.max_message_bytes, limits.STREAM_RECORD_BYTES_MAX - for_letter)
+
+
 def contradiction(queue: QueueSettings, of_stream: Settings, partitions: int) -> str | None:
     """Why these cannot hold together, or None."""
     if queue.order == STRICT and partitions != 1:

@@ -67,6 +67,16 @@ impl BatchSummary {
     fn misdated(&self) -> bool {
         self.0.misdated
     }
+
+    #[getter]
+    fn record_bytes(&self) -> usize {
+        self.0.record_bytes
+    }
+
+    #[getter]
+    fn record_headers(&self) -> usize {
+        self.0.record_headers
+    }
 }
 
 #[pyfunction]
@@ -99,7 +109,7 @@ fn recode_batches<'py>(py: Python<'py>, data: &[u8], codec: &str) -> PyResult<Bo
 #[pyclass(frozen, module = "headrace._native")]
 pub struct StreamPiece {
     pub batches: Arc<[u8]>,
-    pub left_out: usize,
+    pub left_out: Vec<i64>,
 }
 
 #[pymethods]
@@ -108,7 +118,7 @@ impl StreamPiece {
     fn new(batches: &[u8]) -> Self {
         Self {
             batches: batches.into(),
-            left_out: 0,
+            left_out: Vec::new(),
         }
     }
 

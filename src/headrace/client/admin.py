@@ -19,6 +19,7 @@ from headrace.errors import MalformedError
 from headrace.wire.kafka import admin as a
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import members as m
+from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ CHOICE_OF_BROKER: Final = -1
 
 TOPIC: Final = 2
 """Whose settings: a stream's (`ConfigResource.Type`)."""
+
+_KEPT: Final = (
+    "nothing is deleted of a stream that is compacted, or a queue, which owes what is there; "
+    "headrace queues purge lets go of that"
+)
+"""What the answer to a deletion of records has no place for."""
 
 SET: Final = 0
 DELETE: Final = 1
@@ -271,7 +278,9 @@ class Admin:
             Where each partition begins now.
 
         Raises:
-            RequestError: such as OFFSET_OUT_OF_RANGE; other partitions may have been cut.
+            RequestError: such as OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION of a stream that is
+                compacted or a queue (`headrace queues purge` empties one); other partitions may
+                have been cut.
         """
 
         async def attempt() -> dict[TopicPartition, int]:
@@ -285,7 +294,8 @@ class Admin:
                 for topic in answer.topics:
                     for each in topic.partitions:
                         place = TopicPartition(topic.name, each.partition_index)
-                        check(each.error_code, f"records of {place}")
+                        why = _KEPT if each.error_code == ErrorCode.POLICY_VIOLATION else None
+                        check(each.error_code, f"records of {place}", why)
                         begins[place] = each.low_watermark
             return begins
 

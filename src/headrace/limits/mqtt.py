@@ -76,6 +76,9 @@ STREAM_RECORD_BYTES_MAX: Final = 16 * MIB
 """Of a record of a stream that is sent to MQTT clients, by default the most that any of them has
 room for (`OUTBOUND_BYTES_MAX`). A small batch may decompress to a record of 128 MiB."""
 
+STREAM_RECORD_HEADERS_MAX: Final = 65_535
+"""Of such a record too, of which an empty header takes two bytes. The compiled module's own."""
+
 UNRELEASED_MAX: Final = 10_000_000
 """Packet ids at QoS 2 of all clients together that these have not released, at some 30 bytes each:
 ten thousand publishers with a window full of them, or 600 that hold all that one may."""

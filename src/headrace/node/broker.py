@@ -365,6 +365,7 @@ class Broker:
             await on_disk(self._store.trim, partition.log, offset)
         except ValueError as error:
             raise UnknownStreamError(str(error)) from None
+        self._switchboard.queue_trimmed(partition.stream.definition.id, partition.index, offset)
         trimmed = self.trimmed[reason]
         trimmed.records += offset - start
         gone = (each for each in segments if each.next_offset <= offset)
@@ -461,7 +462,7 @@ class Broker:
         )
         settings = stream.settings
         self._switchboard.shape(
-            definition.id, settings.codec or "none", settings.max_message_bytes, settings.compacts
+            definition.id, settings.codec or "none", stream.message_bytes_max, settings.compacts
         )
         for index, each in enumerate(logs, len(stream.partitions)):
             partition = Partition(self.runner, self._store, stream, index, each.handle)

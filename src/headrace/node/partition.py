@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace import limits, queue_settings
 from headrace.errors import MessageTooLargeError, UnknownStreamError
 from headrace.native import Buffer
 
@@ -38,6 +39,18 @@ class Stream:
         self.definition = definition
         self.settings = settings
         self.partitions: list[Partition] = []
+
+    @property
+    def record_bytes_max(self) -> int | None:
+        """Largest record, decompressed, where it is a queue; None: it is none, and takes any."""
+        if self.definition.queue is None:
+            return None
+        return queue_settings.record_bytes_max(self.definition.name, self.settings)
+
+    @property
+    def message_bytes_max(self) -> int:
+        """Largest record batch."""
+        return min(self.settings.max_message_bytes, self.record_bytes_max or limits.INT64_MAX)
 
 
 class _Known:

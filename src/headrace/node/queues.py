@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headrace.model import StreamDefinition
-    from headrace.native import QueueGroup, Switchboard
+    from headrace.native import Effects, QueueGroup, Switchboard
     from headrace.node.broker import Broker
     from headrace.node.partition import Partition, Stream
     from headrace.node.pulls import Pulling
@@ -82,7 +82,7 @@ class Queues:
     def open(self) -> None:
         """Begins to serve."""
         self._is_open = True
-        self._broker.runner.need_dead_letters = self.need_dead_letters
+        self._broker.runner.hear_queues = self._hear
         self._broker.keepers.append(self)
         self.pulls.open()
         for definition in self._queues():
@@ -166,7 +166,18 @@ class Queues:
         bounds, size_bytes = partition.bounds, partition.size_bytes
         self._switchboard.queue_sized(stream, partition.index, bounds, size_bytes)
 
-    # --- dead letters
+    # --- what it wants and tells
+
+    def _hear(self, effects: Effects) -> None:
+        for stream in effects.dead_letters:
+            self.need_dead_letters(stream)
+        for stream, group, index, offset, count, why in effects.lost:
+            if (partition := self._broker.runner.partitions.get((stream, index))) is not None:
+                log.error(
+                    "messages were passed over, as nobody can be given them (%s): %d from offset "
+                    "%d, which group %s was owed", why, count, offset, shown(group),
+                    extra={"stream": partition.stream.definition.name, "partition": index},
+                )  # fmt: skip
 
     def need_dead_letters(self, stream: int) -> None:
         """Makes the stream of a queue's dead letters, which the switchboard waits for."""
@@ -343,6 +354,7 @@ def _group(group: QueueGroup) -> QueueGroupReport:
         settled=group.settled,
         failed=group.failed,
         dead=group.dead,
+        lost=group.lost,
         latency=tuple(group.latency),
         latency_sum_ms=group.latency_sum_ms,
     )
@@ -418,6 +430,12 @@ def _samples(queue: str, group: QueueGroupReport, now_ms: int) -> Iterator[Sampl
         "mqtt_queue_nack_total", group.failed, "Deliveries that failed, or had no answer.", label
     )
     yield Sample("mqtt_queue_dlq_total", group.dead, "Messages that are dead to a group.", label)
+    yield Sample(
+        "mqtt_queue_lost_total",
+        group.lost,
+        "Messages that a group was owed and nobody could be given: damaged, or too large.",
+        label,
+    )
 
 
 def _latency(queue: str, group: QueueGroupReport) -> Histogram:

@@ -84,7 +84,7 @@ class Runner:
         decide: asked of each client that connects or authenticates; answers the switchboard.
         place: asked where a subscription to streams begins; answers the switchboard.
         end_pulls: called once per loop iteration; answers the pulls from queues that have ended.
-        need_dead_letters: called with a stream that is a queue and whose dead letters have none.
+        hear_queues: called with what queues want of the node, and tell.
         read_streams: called once per loop iteration, last; reads what MQTT clients of streams have
             room for, and says whether there was any.
         partitions: by `(stream id, index)`; the broker keeps it.
@@ -117,7 +117,7 @@ class Runner:
         self.links: dict[int, Link] = {}
         self.decide: Callable[[ConnectRequest, Link], None]
         self.place: Callable[[StreamRequest], None]
-        self.need_dead_letters: Callable[[int], None] = lambda _stream: None
+        self.hear_queues: Callable[[Effects], None] = lambda _effects: None
         self.end_pulls: Callable[[], None] = lambda: None
         self.read_streams: Callable[[], bool] = lambda: False
         self.partitions: dict[tuple[int, int], Partition] = {}
@@ -378,8 +378,7 @@ class Runner:
             self.decide(request, links[request.connection])
         for asked in effects.streams:
             self.place(asked)
-        for stream in effects.dead_letters:
-            self.need_dead_letters(stream)
+        self.hear_queues(effects)
         for connection, reason in effects.closes:
             log.debug("connection closed: %s", reason, extra={"client": links[connection].peer})
             links[connection].close()

@@ -54,7 +54,7 @@ class QueuePartition:
 
 @dataclass(frozen=True, slots=True)
 class QueueGroupReport:
-    """A group of a queue; `delivered` to `dead` count since the node started.
+    """A group of a queue; `delivered` to `lost` count since the node started.
 
     `filter` is what it takes of the queue; None: all. `latency` is how many first deliveries had
     waited no longer than so many milliseconds, and `latency_sum_ms` how long all together.
@@ -69,6 +69,7 @@ class QueueGroupReport:
     settled: int
     failed: int
     dead: int
+    lost: int
     latency: tuple[tuple[int | None, int], ...]
     latency_sum_ms: int
 

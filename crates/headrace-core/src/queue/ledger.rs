@@ -266,6 +266,11 @@ impl Ledger {
         self.next = self.next.max(offset);
     }
 
+    /// There is a message that nobody can be given: it is owed no longer. Whether it was, and unread.
+    pub fn skip(&mut self, offset: i64) -> bool {
+        !self.open.contains_key(&offset) && self.settled.settle(offset)
+    }
+
     /// A message that was known is no more.
     pub fn lost(&mut self, offset: i64) {
         self.end_of(offset);

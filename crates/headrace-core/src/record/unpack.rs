@@ -25,8 +25,8 @@ pub struct Share {
 pub struct Unpacked {
     /// Batches that are not compressed, but for those that are damaged.
     pub batches: Vec<u8>,
-    /// Records that are larger than they may be.
-    pub left_out: usize,
+    /// Offsets of records that are larger than they may be.
+    pub left_out: Vec<i64>,
 }
 
 /// What batches hold from an offset on, decompressed: some `bytes_max` bytes, and a record at least.
@@ -94,7 +94,7 @@ impl Unpacked {
         let out = &mut self.batches;
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
-        let (mut end, mut count, mut left_out) = (0, 0, 0);
+        let (mut end, mut count, mut left_out) = (0, 0, Vec::new());
         let mut last_offset = batch.header.last_offset();
         let mut before = batch.header.base_offset;
         let mut walk = Records::new(&batch.header, records);
@@ -112,7 +112,7 @@ impl Unpacked {
             }
             before = record.offset;
             if end - begin > share.record_bytes_max || record.headers.len() > UNPACKED_HEADERS_MAX {
-                left_out += 1;
+                left_out.push(record.offset);
                 continue;
             }
             out.extend_from_slice(&records[begin..end]);
@@ -128,7 +128,7 @@ impl Unpacked {
         };
         header.write(&mut out[start..]);
         seal(&mut out[start..]);
-        self.left_out += left_out;
+        self.left_out.extend(left_out);
         Ok(is_whole)
     }
 }
@@ -193,7 +193,7 @@ mod tests {
                         .unwrap();
                     let at = rest.bytes.as_ptr() as usize - data.as_ptr() as usize;
                     let piece = unpack(&data[at..], &share(next, bytes_max, 1 << 20)).unwrap();
-                    assert_eq!(piece.left_out, 0);
+                    assert!(piece.left_out.is_empty());
                     let piece = piece.batches;
                     assert!(
                         piece.len() <= bytes_max.max(HEADER_BYTES + 310),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_are_too_large_are_left_out_and_counted() {
+    fn records_that_are_too_large_are_left_out_and_told() {
         let headers = vec![(&b""[..], Some(&b""[..])); UNPACKED_HEADERS_MAX + 1];
         let mut builder = BatchBuilder::new();
         builder.push(7, Some(b"k"), Some(b"a"), []);
@@ -245,7 +245,7 @@ mod tests {
             ..share(0, 1 << 20, 1 << 20)
         };
         let unpacked = unpack(&batch, &share).unwrap();
-        assert_eq!(unpacked.left_out, 3);
+        assert_eq!(unpacked.left_out, [1, 2, 4]);
         let (found, next) = read(&unpacked.batches);
         assert_eq!(found, [(0, b"a".to_vec()), (3, b"c".to_vec())]);
         assert_eq!(next, 5);

@@ -27,6 +27,10 @@ pub struct Summary {
     pub keyless: bool,
     /// A header does not tell the greatest timestamp of the records that were checked.
     pub misdated: bool,
+    /// Of the largest record that was checked, decompressed.
+    pub record_bytes: usize,
+    /// Of the record that was checked and has the most.
+    pub record_headers: usize,
 }
 
 /// Whether compressed batches are opened, so that their records are checked too.
@@ -57,12 +61,16 @@ pub fn validate(data: &[u8], compressed: Compressed) -> Result<Summary, Error> {
         delete_horizon: false,
         keyless: false,
         misdated: false,
+        record_bytes: 0,
+        record_headers: 0,
     };
     for batch in Batches::new(data) {
         let batch = batch?;
         let found = check(&batch, compressed, &mut scratch)?;
         summary.keyless |= found.keyless;
         summary.misdated |= found.misdated;
+        summary.record_bytes = summary.record_bytes.max(found.record_bytes);
+        summary.record_headers = summary.record_headers.max(found.record_headers);
         let header = &batch.header;
         summary.batches += 1;
         summary.records += header.count as u64;
@@ -80,6 +88,8 @@ pub fn validate(data: &[u8], compressed: Compressed) -> Result<Summary, Error> {
 struct Found {
     keyless: bool,
     misdated: bool,
+    record_bytes: usize,
+    record_headers: usize,
 }
 
 fn check(batch: &Batch, compressed: Compressed, scratch: &mut Vec<u8>) -> Result<Found, Error> {
@@ -114,21 +124,24 @@ fn check(batch: &Batch, compressed: Compressed, scratch: &mut Vec<u8>) -> Result
 
 fn check_records(batch: &Batch, body: &[u8]) -> Result<Found, Fault> {
     let base_offset = batch.header.base_offset;
-    let mut keyless = false;
+    let mut found = Found::default();
     let mut newest = i64::MIN;
-    for (index, record) in Records::new(&batch.header, body).enumerate() {
+    let mut records = Records::new(&batch.header, body);
+    let mut bytes_left = records.bytes_left();
+    let mut index = 0;
+    while let Some(record) = records.next() {
         let record = record?;
-        keyless |= record.key.is_none();
+        let before = std::mem::replace(&mut bytes_left, records.bytes_left());
+        found.record_bytes = found.record_bytes.max(before - bytes_left);
+        found.record_headers = found.record_headers.max(record.headers.len());
+        found.keyless |= record.key.is_none();
         newest = newest.max(record.timestamp);
-        if record.offset != base_offset.wrapping_add(index as i64) {
-            return Err(Fault::Record {
-                index: index as u32,
-                part: "offset",
-            });
+        if record.offset != base_offset.wrapping_add(i64::from(index)) {
+            let part = "offset";
+            return Err(Fault::Record { index, part });
         }
+        index += 1;
     }
-    Ok(Found {
-        keyless,
-        misdated: newest != batch.header.max_timestamp,
-    })
+    found.misdated = newest != batch.header.max_timestamp;
+    Ok(found)
 }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use super::connection::{Park, Phase};
 use super::outbuffer::Written;
+use super::queues::Lost;
 use super::{retained, Append, ConnectRequest, Counter, StreamRequest, Switchboard};
 use crate::Now;
 
@@ -66,6 +67,8 @@ pub struct Effects {
     /// Queues by stream: the stream of their dead letters is wanted, and told by
     /// [`Switchboard::set_queue`].
     pub dead_letters: Vec<u64>,
+    /// Messages that were passed over.
+    pub lost: Vec<Lost>,
     /// `(connection, reason)`, after that connection's writes.
     pub closes: Vec<(u64, &'static str)>,
     /// When [`Switchboard::tick`] is due.
@@ -80,6 +83,7 @@ impl Effects {
             && self.decisions.is_empty()
             && self.streams.is_empty()
             && self.dead_letters.is_empty()
+            && self.lost.is_empty()
             && self.closes.is_empty()
     }
 }
@@ -103,6 +107,7 @@ impl Switchboard {
         let mut effects = Effects {
             appends: self.streams.collect(),
             dead_letters: self.queues.take_wants(),
+            lost: self.queues.take_lost(),
             decisions: std::mem::take(&mut self.decisions),
             ..Effects::default()
         };

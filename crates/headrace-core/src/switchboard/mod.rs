@@ -117,8 +117,8 @@ pub use permit::{Access, Users};
 pub use persist::{SessionAppend, SessionTrim};
 pub use publish::Published;
 pub use queues::{
-    Depth, Excess, Latency, PeekTerms, PeekedMessage, PullTerms, Pulled, PulledMessage,
-    QueueConsumer, QueueGroup, QueuePartition, QueueSettings, Sharing, LATENCY_BOUNDS_MS,
+    Depth, Excess, Latency, Lost, PeekTerms, PeekedMessage, PullTerms, Pulled, PulledMessage,
+    QueueConsumer, QueueGroup, QueuePartition, QueueSettings, Sharing, Unread, LATENCY_BOUNDS_MS,
 };
 pub use retain::{Restored, RetainedState};
 pub use retained::{Page, RetainedMessage, PAGE_MAX};

@@ -323,7 +323,7 @@ impl World {
             if bytes.is_empty() {
                 self.board.unread(asked.ticket, self.now);
             } else {
-                self.board.fed(asked.ticket, bytes.into(), 0, self.now);
+                self.board.fed(asked.ticket, bytes.into(), &[], self.now);
             }
         }
         has_read

@@ -31,6 +31,11 @@ impl Log {
         self.batches.retain(|(base, _)| *base < end);
         self.end = end;
     }
+
+    /// A bit of a batch flips.
+    pub fn damage(&mut self, batch: usize) {
+        *self.batches[batch].1.last_mut().unwrap() ^= 1;
+    }
 }
 
 /// A stage with a queue.
@@ -441,7 +446,7 @@ impl Depot {
         };
         let piece = unpack(&bytes, &share).unwrap();
         let now = self.stage.now;
-        switchboard.fed(read.ticket, piece.batches.into(), piece.left_out, now);
+        switchboard.fed(read.ticket, piece.batches.into(), &piece.left_out, now);
     }
 
     /// All batches of a log.

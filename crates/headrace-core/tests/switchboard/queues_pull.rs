@@ -281,7 +281,7 @@ fn who_goes_before_it_is_answered_gives_back_at_once_and_has_not_failed() {
     depot.enqueue(publisher, "$queue/jobs", "two", &[]);
     assert_eq!(depot.got("g"), pairs(&[("two", "0:1:1")]));
     let groups = depot.stage.switchboard.queue_groups(JOBS).unwrap();
-    assert_eq!(groups[0].counts, [3, 1, 0, 0, 0]);
+    assert_eq!(groups[0].counts, [3, 1, 0, 0, 0, 0]);
 }
 
 #[test]

@@ -168,7 +168,7 @@ impl Shelf {
         let batches = piece.batches.into();
         stage
             .switchboard
-            .fed(read.ticket, batches, piece.left_out, stage.now);
+            .fed(read.ticket, batches, &piece.left_out, stage.now);
     }
 
     /// Places what was subscribed to: `at` says the first offset of a partition.

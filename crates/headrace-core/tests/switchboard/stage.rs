@@ -10,7 +10,8 @@ use headrace_core::mqtt::packet::{
 use headrace_core::mqtt::{decode, encode};
 use headrace_core::session::Ending;
 use headrace_core::switchboard::{
-    Append, ConnectRequest, Effects, Limits, SessionAppend, SessionTrim, StreamRequest, Switchboard,
+    Append, ConnectRequest, Effects, Limits, Lost, SessionAppend, SessionTrim, StreamRequest,
+    Switchboard,
 };
 use headrace_core::Now;
 
@@ -50,6 +51,8 @@ pub struct Stage {
     pub requests: Vec<StreamRequest>,
     /// Queues whose dead letters want a stream.
     pub dead_letters: Vec<u64>,
+    /// What was told of messages that nobody can be given.
+    pub lost: Vec<Lost>,
     /// What the shell was told last.
     pub reads: BTreeMap<u64, bool>,
     pub wake_at: Option<u64>,
@@ -81,6 +84,7 @@ impl Stage {
             decisions: Vec::new(),
             requests: Vec::new(),
             dead_letters: Vec::new(),
+            lost: Vec::new(),
             reads: BTreeMap::new(),
             wake_at: None,
             is_validating: true,
@@ -374,6 +378,7 @@ impl Stage {
         self.decisions.extend(effects.decisions);
         self.requests.extend(effects.streams);
         self.dead_letters.extend(effects.dead_letters);
+        self.lost.extend(effects.lost);
         self.reads.extend(effects.reads);
         self.wake_at = effects.wake_at;
         for (connection, written) in effects.writes {

@@ -23,8 +23,11 @@ pub(super) struct ConnectRequest {
     protocol_level: u8,
 }
 
+/// Stream, group, partition, first offset, how many, why.
+type LostMessages = (u64, String, u32, i64, u64, &'static str);
+
 /// What the shell must do, in this order: appends, writes, reads, decisions, streams, dead
-/// letters, closes.
+/// letters, what is lost, closes.
 #[pyclass(frozen, get_all, module = "headrace._native")]
 pub(super) struct Effects {
     appends: Py<PyList>,
@@ -33,6 +36,7 @@ pub(super) struct Effects {
     decisions: Py<PyList>,
     streams: Py<PyList>,
     dead_letters: Vec<u64>,
+    lost: Vec<LostMessages>,
     closes: Py<PyList>,
     wake_at: Option<u64>,
 }
@@ -79,9 +83,18 @@ pub(super) fn convert(py: Python<'_>, effects: core::Effects) -> PyResult<Effect
         decisions: PyList::new(py, decisions.collect::<Vec<_>>())?.unbind(),
         streams: PyList::new(py, streams.collect::<Vec<_>>())?.unbind(),
         dead_letters: effects.dead_letters,
+        lost: effects.lost.into_iter().map(lost).collect(),
         closes: PyList::new(py, effects.closes)?.unbind(),
         wake_at: effects.wake_at,
     })
+}
+
+fn lost(of: core::Lost) -> LostMessages {
+    let why = match of.why {
+        core::Unread::Damaged => "damaged",
+        core::Unread::TooLarge => "too large",
+    };
+    (of.stream, of.group, of.partition, of.offset, of.count, why)
 }
 
 /// Not copied.

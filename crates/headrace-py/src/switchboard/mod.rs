@@ -236,6 +236,10 @@ impl Switchboard {
         self.0.set_queue(stream, settings).map_err(error)
     }
 
+    fn queue_trimmed(&mut self, stream: u64, partition: u32, start: i64) {
+        self.0.queue_trimmed(stream, partition, start);
+    }
+
     fn queue_sized(&mut self, stream: u64, partition: u32, bounds: (i64, i64), size_bytes: u64) {
         self.0.sized(stream, partition, bounds, size_bytes);
     }
@@ -388,7 +392,7 @@ impl Switchboard {
     fn fed(&mut self, ticket: u64, piece: &StreamPiece, mono_ms: u64, wall_ms: i64) {
         let batches = Arc::clone(&piece.batches);
         let now = now(mono_ms, wall_ms);
-        self.0.fed(ticket, batches, piece.left_out, now);
+        self.0.fed(ticket, batches, &piece.left_out, now);
     }
 
     fn missed(&mut self, ticket: u64, start: i64, end: i64) {

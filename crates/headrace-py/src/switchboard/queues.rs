@@ -101,6 +101,7 @@ pub(super) struct QueueGroup {
     settled: u64,
     failed: u64,
     dead: u64,
+    lost: u64,
     /// Upper bound in milliseconds, None for all above, and how many are not above it.
     latency: Vec<(Option<u64>, u64)>,
     latency_sum_ms: u64,
@@ -143,6 +144,7 @@ impl From<core::QueueGroup> for QueueGroup {
             settled,
             failed,
             dead,
+            lost,
             latency: latency.collect(),
             latency_sum_ms: group.latency.sum_ms,
         }

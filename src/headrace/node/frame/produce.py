@@ -214,13 +214,14 @@ class Producer:
         except HeadraceError as error:
             self._end(refusals.of_error(error))
             return
-        settings = partitions[0].stream.settings
+        stream = partitions[0].stream
+        settings = stream.settings
         wall_ms = self._door.broker.clock.wall_ms()
         taken = self._intake.receive(
             data,
             partitions=len(partitions),
             partition=self._partition,
-            message_bytes_max=settings.max_message_bytes,
+            message_bytes_max=stream.message_bytes_max,
             needs_key=settings.compacts,
             codec=settings.codec or "none",
             wall_ms=wall_ms,

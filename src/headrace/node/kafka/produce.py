@@ -28,7 +28,7 @@ from headrace.wire.kafka.messages import (
 if TYPE_CHECKING:
     from headrace.node.kafka.connection import KafkaConnection
     from headrace.node.kafka.door import KafkaDoor
-    from headrace.settings import Settings
+    from headrace.node.partition import Stream
     from headrace.wire.kafka.frames import Request
     from headrace.wire.kafka.messages import ProducePartition, ProduceRequest
 
@@ -91,10 +91,10 @@ async def _begin(
 ) -> ErrorCode | asyncio.Future[int]:
     """Queues the batch for one partition: its base offset once durable, or why not."""
     try:
-        settings = door.broker.partition(stream, asked.index).stream.settings
+        of_stream = door.broker.partition(stream, asked.index).stream
         if is_internal(stream):
             return ErrorCode.INVALID_TOPIC_EXCEPTION
-        admitted = await _admitted(door, asked.records or b"", settings)
+        admitted = await _admitted(door, asked.records or b"", of_stream)
         if isinstance(admitted, ErrorCode):
             return admitted
         # Looked up again: the stream may have gone while its batch was checked.
@@ -106,26 +106,27 @@ async def _begin(
     return future
 
 
-async def _admitted(door: KafkaDoor, records: bytes, settings: Settings) -> bytes | ErrorCode:
+async def _admitted(door: KafkaDoor, records: bytes, stream: Stream) -> bytes | ErrorCode:
     """What is to be appended, or why nothing is; found beside the loop where it takes long.
 
     Raises:
         CorruptRecordError, UnsupportedRecordError, InvalidRecordError, RecordsTooLargeError: as
             `_admit`.
     """
-    at_once = limits.CHECKED_AT_ONCE_BYTES_MAX
+    settings, at_once = stream.settings, limits.CHECKED_AT_ONCE_BYTES_MAX
     if len(records) <= at_once and settings.codec in {None, _codec(records)}:
         with suppress(RecordsTooLargeError):  # for the loop
-            return _admit(records, settings, at_once)
+            return _admit(records, stream, at_once)
     loop = asyncio.get_running_loop()
     bytes_max = limits.DECOMPRESSED_BYTES_MAX
-    return await loop.run_in_executor(door.checkers, _admit, records, settings, bytes_max)
+    return await loop.run_in_executor(door.checkers, _admit, records, stream, bytes_max)
 
 
-def _admit(records: bytes, settings: Settings, bytes_max: int) -> bytes | ErrorCode:
+def _admit(records: bytes, stream: Stream, bytes_max: int) -> bytes | ErrorCode:
     """`records`, in the stream's codec, where they are one batch of a plain producer.
 
-    Where only the last record of each key is kept in the end, each must have one. A header that
+    Where only the last record of each key is kept in the end, each must have one; where each record
+    is a message of a queue, it must be such as somebody can be given. A header that
     misleads retention and lookups by time is put right, as Kafka does: some clients write the last
     record's timestamp there.
 
@@ -134,6 +135,7 @@ def _admit(records: bytes, settings: Settings, bytes_max: int) -> bytes | ErrorC
             are damaged, or of an unknown codec, or of a producer without sequences, or decompress
             to more than `bytes_max`.
     """
+    settings, record_bytes_max = stream.settings, stream.record_bytes_max
     if len(records) > _MAGIC_AT and records[_MAGIC_AT] != _MAGIC:
         return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     summary = native.validate_batches(records, bytes_max=bytes_max)
@@ -144,6 +146,11 @@ def _admit(records: bytes, settings: Settings, bytes_max: int) -> bytes | ErrorC
         return ErrorCode.INVALID_RECORD
     if settings.compacts and summary.keyless:
         return ErrorCode.INVALID_RECORD
+    if record_bytes_max is not None and (
+        summary.record_bytes > record_bytes_max
+        or summary.record_headers > limits.STREAM_RECORD_HEADERS_MAX
+    ):
+        return ErrorCode.MESSAGE_TOO_LARGE
     codec = settings.codec or (_codec(records) if summary.misdated else None)
     return records if codec is None else native.recode_batches(records, codec)
 

@@ -1,7 +1,11 @@
-"""DeleteRecords: partitions that begin later from now on."""
+"""DeleteRecords: partitions that begin later from now on.
+
+Of a queue nothing is deleted, for each message is owed: who wants it gone purges it.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import HeadraceError
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     from headrace.node.kafka.door import KafkaDoor
     from headrace.wire.kafka.admin import DeleteRecordsPartition, DeleteRecordsRequest
     from headrace.wire.kafka.frames import Request
+
+log = logging.getLogger(__name__)
 
 REASON: Final = "request"
 """Label of what clients have deleted."""
@@ -52,6 +58,13 @@ async def _delete(
             result.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
         elif not partition.stream.settings.deletes:  # as Kafka answers for compacted topics
             result.error_code = ErrorCode.POLICY_VIOLATION
+        elif partition.stream.definition.queue is not None:
+            result.error_code = ErrorCode.POLICY_VIOLATION
+            # The answer has no place for words.
+            log.warning(
+                "DeleteRecords was refused, for the stream is a queue, which owes each message; "
+                "headrace queues purge %s lets go of them", stream, extra={"stream": stream},
+            )  # fmt: skip
         elif not 0 <= offset <= partition.high_watermark:
             result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         else:

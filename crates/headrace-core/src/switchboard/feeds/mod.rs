@@ -357,11 +357,11 @@ impl Switchboard {
     }
 
     /// What was asked for was read: batches from the one that holds the offset, decompressed, but for
-    /// so many records that are too large for anybody ([`crate::record::unpack`]).
+    /// records, by offset, that are too large for anybody ([`crate::record::unpack`]).
     ///
     /// # Panics
     /// Where who has asked has no feeds.
-    pub fn fed(&mut self, ticket: u64, batches: Arc<[u8]>, left_out: usize, now: Now) {
+    pub fn fed(&mut self, ticket: u64, batches: Arc<[u8]>, left_out: &[i64], now: Now) {
         self.tracer.at(now);
         if self.queue_fed(ticket, (&batches, left_out), now) {
             return;
@@ -370,7 +370,7 @@ impl Switchboard {
             return;
         };
         self.counters.add(Counter::StreamBytes, batches.len());
-        self.counters.add(Counter::DroppedTooLarge, left_out);
+        self.counters.add(Counter::DroppedTooLarge, left_out.len());
         self.feeds.turn_bytes = self
             .feeds
             .turn_bytes

@@ -17,7 +17,9 @@ impl Switchboard {
             self.queues.drop_piece(&piece);
             return false;
         }
-        let seen = piece.see(offset, |record| self.glimpse(slot, partition, record, now));
+        let seen = piece.see(offset, |record, _| {
+            self.glimpse(slot, partition, record, now);
+        });
         let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
         if seen.is_some() {
             part.ahead = Some(piece);

@@ -23,6 +23,7 @@ mod hand;
 mod held;
 mod keep;
 mod latency;
+mod lost;
 mod message;
 mod part;
 mod peek;
@@ -54,6 +55,7 @@ use pull::Pull;
 pub(super) use address::{Address, Unwanted, Wanted, BELOW};
 pub(super) use keep::{ChunkPlace, Kept};
 pub use latency::{Latency, LATENCY_BOUNDS_MS};
+pub use lost::{Lost, Unread};
 pub use peek::{PeekTerms, PeekedMessage};
 pub use pull::{PullTerms, Pulled, PulledMessage};
 pub use report::{QueueConsumer, QueueGroup, QueuePartition};
@@ -89,6 +91,7 @@ struct Counts {
     settled: u64,
     failed: u64,
     dead: u64,
+    lost: u64,
     latency: Latency,
 }
 
@@ -138,6 +141,7 @@ fn named(group: &str) -> (&str, Option<&str>) {
 struct Consumer {
     session: u32,
     group: u32,
+    /// Deliveries that may be open, as it has said; 0 where that is the queue's to say.
     prefetch: usize,
     /// Deliveries that are open.
     held: usize,
@@ -187,6 +191,8 @@ pub(super) struct Queues {
     burials: Map<u64, Vec<Burial>>,
     /// Streams whose dead letters have no stream yet.
     wants_dead: Vec<u64>,
+    /// Messages that were passed over.
+    lost: Vec<Lost>,
     /// Of streams that are no queue yet, or none any more.
     kept: Kept,
     /// Of pieces, and of packets, at hand.
@@ -220,6 +226,7 @@ impl Queues {
             changed: Vec::new(),
             burials: Map::with_hasher(hash_key),
             wants_dead: Vec::new(),
+            lost: Vec::new(),
             kept: Kept::new(),
             pieces_bytes: 0,
             kept_bytes: 0,

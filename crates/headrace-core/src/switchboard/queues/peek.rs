@@ -78,7 +78,7 @@ impl Switchboard {
         let mut piece = Piece::new(Arc::clone(batches), terms.offset);
         let (mut found, mut next) = (Vec::new(), terms.offset);
         while found.len() < terms.count_max {
-            let seen = piece.see(next, |record| {
+            let seen = piece.see(next, |record, _| {
                 let peeked = self.peek(slot, group, partition, record, now);
                 (record.offset, peeked)
             });

@@ -1,5 +1,6 @@
 //! A piece of the log of a queue, gone through record by record.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::record::{Batches, Mark, Record, Records};
@@ -17,7 +18,7 @@ pub struct Piece {
     /// Behind the last record that was looked at.
     next: i64,
     /// Offsets that the log has and nobody can read.
-    damaged: usize,
+    damaged: Vec<Range<i64>>,
 }
 
 impl Piece {
@@ -29,7 +30,7 @@ impl Piece {
             at: 0,
             mark: None,
             next: 0,
-            damaged: 0,
+            damaged: Vec::new(),
         }
     }
 
@@ -48,13 +49,18 @@ impl Piece {
         self.next
     }
 
-    /// Offsets that are lost, since the last call.
-    pub fn take_damaged(&mut self) -> usize {
+    /// Offsets that nobody can read, of which `see` was not told.
+    pub fn take_damaged(&mut self) -> Vec<Range<i64>> {
         std::mem::take(&mut self.damaged)
     }
 
-    /// Has `see` look at the next record at `from` or behind it; None where the piece has none.
-    pub fn see<R>(&mut self, from: i64, see: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
+    /// Has `see` look at the next record at `from` or behind it, and at what nobody can read before
+    /// that; None where the piece has none.
+    pub fn see<R>(
+        &mut self,
+        from: i64,
+        see: impl FnOnce(&Record<'_>, Vec<Range<i64>>) -> R,
+    ) -> Option<R> {
         let batches = Arc::clone(&self.batches);
         loop {
             // What the read has cut off at its end is read again.
@@ -63,7 +69,7 @@ impl Piece {
             let is_passed = batch.header.is_control() || end <= from;
             if self.mark.is_none() && !is_passed {
                 if batch.check_crc().is_err() || batch.is_compressed() {
-                    self.damaged += (end - from.max(batch.header.base_offset)) as usize;
+                    self.damaged.push(from.max(batch.header.base_offset)..end);
                 } else {
                     self.mark = Some(Records::new(&batch.header, batch.body()).mark());
                 }
@@ -74,13 +80,13 @@ impl Piece {
                 let mut records = Records::resume(&batch.header, rest, mark.index);
                 while let Some(record) = records.next() {
                     let Ok(record) = record else {
-                        self.damaged += (end - self.next.max(from)) as usize;
+                        self.damaged.push(self.next.max(from)..end);
                         break;
                     };
                     self.next = record.offset + 1;
                     self.mark = Some(records.mark());
                     if record.offset >= from {
-                        return Some(see(&record));
+                        return Some(see(&record, self.take_damaged()));
                     }
                 }
             }

@@ -48,8 +48,8 @@ pub struct QueueGroup {
     /// By number.
     pub partitions: Vec<QueuePartition>,
     /// Since the node started: deliveries; of those, not the first of their message; messages
-    /// settled; deliveries that failed; messages that died.
-    pub counts: [u64; 5],
+    /// settled; deliveries that failed; messages that died; messages that nobody could be given.
+    pub counts: [u64; 6],
     /// Of first deliveries.
     pub latency: Latency,
 }
@@ -90,6 +90,7 @@ impl Switchboard {
                 settled,
                 failed,
                 dead,
+                lost,
                 latency,
             } = group.counts;
             QueueGroup {
@@ -97,7 +98,7 @@ impl Switchboard {
                 filter: filter.map(str::to_owned),
                 consumers: consumers.collect(),
                 partitions: partitions.collect(),
-                counts: [delivered, redelivered, settled, failed, dead],
+                counts: [delivered, redelivered, settled, failed, dead, lost],
                 latency,
             }
         });

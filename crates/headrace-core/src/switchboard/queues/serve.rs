@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::address::BELOW;
+use super::lost::Unread;
 use super::message::{meta_of, write_topic};
 use super::pull::is_pull;
 use super::{Asked, Piece, Queues, Sharing, FAILED_MS, STEPS_MAX};
@@ -240,9 +241,14 @@ impl Switchboard {
             self.queues.drop_piece(&piece);
             return false;
         }
-        let seen = piece.see(offset, |record| self.meet(slot, partition, record, now));
-        self.counters
-            .add(Counter::DroppedDamaged, piece.take_damaged());
+        let seen = piece.see(offset, |record, damaged| {
+            // Before what is behind is met, for then it would count as nothing.
+            let damaged = damaged.into_iter().flatten();
+            self.pass_over(slot, partition, damaged, Unread::Damaged);
+            self.meet(slot, partition, record, now);
+        });
+        let damaged = piece.take_damaged().into_iter().flatten();
+        self.pass_over(slot, partition, damaged, Unread::Damaged);
         let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
         if seen.is_some() {
             part.piece = Some(piece);
@@ -313,13 +319,12 @@ impl Switchboard {
     pub(in crate::switchboard) fn queue_fed(
         &mut self,
         ticket: u64,
-        (batches, left_out): (&Arc<[u8]>, usize),
+        (batches, left_out): (&Arc<[u8]>, &[i64]),
         now: Now,
     ) -> bool {
         let Some(asked) = self.queues.asked.remove(&ticket) else {
             return false;
         };
-        self.counters.add(Counter::DroppedTooLarge, left_out);
         let Asked {
             group: slot,
             partition,
@@ -330,6 +335,7 @@ impl Switchboard {
             return true;
         }
         self.counters.add(Counter::StreamBytes, batches.len());
+        self.pass_over(slot, partition, left_out.iter().copied(), Unread::TooLarge);
         if batches.is_empty() {
             self.queues.retry(slot, partition, now);
             self.set_queue_timer(slot);
@@ -356,7 +362,7 @@ impl Switchboard {
         let mut is_found = false;
         loop {
             let queues = &mut self.queues;
-            let seen = piece.see(from, |record| {
+            let seen = piece.see(from, |record, _| {
                 let part = &queues.groups[slot as usize].parts[partition as usize];
                 let at = record.offset;
                 let is_asked = at == offset;
@@ -382,37 +388,9 @@ impl Switchboard {
             }
             self.queues.steps -= 1;
         }
-        self.counters
-            .add(Counter::DroppedDamaged, piece.take_damaged());
         if !is_found {
-            let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
-            part.ledger.lost(offset);
-            part.deaths.remove(&offset);
-            part.unburied.remove(&offset);
-            self.queues.change(slot, partition);
+            self.lose(slot, partition, offset);
         }
-    }
-
-    /// The log has no such offset: its records are those from `start` to below `end`; false where the
-    /// ticket is of no queue.
-    pub(in crate::switchboard) fn queue_missed(&mut self, ticket: u64, start: i64) -> bool {
-        let Some(asked) = self.queues.asked.remove(&ticket) else {
-            return false;
-        };
-        if self.queues.answered(asked) {
-            let (slot, partition) = (asked.group, asked.partition);
-            let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
-            let holders = part.ledger.trimmed(start);
-            part.deaths = part.deaths.split_off(&start);
-            part.unburied = part.unburied.split_off(&start);
-            self.queues.let_go_before(slot, partition, start);
-            for holder in holders {
-                self.queues.release(holder);
-            }
-            self.queues.change(slot, partition);
-            self.queues.heat(slot, partition);
-        }
-        true
     }
 
     /// What was asked could not be read; false where the ticket is of no queue.
@@ -461,7 +439,7 @@ impl Queues {
     }
 
     /// Whether who asked is still there; it asks for nothing then.
-    fn answered(&mut self, asked: Asked) -> bool {
+    pub(super) fn answered(&mut self, asked: Asked) -> bool {
         let group = self.groups.get_mut(asked.group as usize);
         let Some(group) = group.filter(|group| group.number == asked.number) else {
             return false;

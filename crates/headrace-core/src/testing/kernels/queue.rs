@@ -180,7 +180,7 @@ impl Queue {
             while let Some(read) = self.board.next_read(NOW) {
                 is_over = false;
                 let records = self.records.as_slice().into();
-                self.board.fed(read.ticket, records, 0, NOW);
+                self.board.fed(read.ticket, records, &[], NOW);
             }
             if is_over {
                 return;
