@@ -170,7 +170,7 @@ impl Ledger {
         (self.reached, self.attempt_max) = (reached, reached.1);
     }
 
-    /// Another policy, for what comes from now on.
+    /// Another policy, for what is delivered, fails or grows too old from now on.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
         self.shed_from = self.settled.floor();
@@ -285,7 +285,7 @@ impl Ledger {
         let tried = self.settled.tried(offset);
         let due_ms = tried.map_or(meta.due_ms, |tried| tried.due_ms.max(meta.due_ms));
         // One that is too old by then is so at that time.
-        let due_ms = due_ms.min(meta.expires_ms);
+        let due_ms = due_ms.min(meta.expires_ms(&self.policy));
         let rests_ms = due_ms.saturating_sub(now.wall_ms).max(0) as u64;
         let entry = Entry {
             meta: Meta {

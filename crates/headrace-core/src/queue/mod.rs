@@ -108,6 +108,8 @@ pub struct Policy {
     pub failures_max: u32,
     /// From the first delivery on, after which a failure is the last, milliseconds; 0 for no bound.
     pub total_ms: u64,
+    /// Age at which a message that is not settled is dead, milliseconds; 0 for no bound.
+    pub ttl_ms: u64,
     /// Messages that are known, and neither in flight nor settled, at most.
     pub read_ahead: usize,
     /// Messages overtake others of a lower priority. With [`Order::None`] alone.
@@ -125,8 +127,19 @@ pub struct Meta {
     pub since_ms: i64,
     /// When it is to be given out at the earliest, milliseconds since 1970.
     pub due_ms: i64,
-    /// When it is too old, milliseconds since 1970.
+    /// When it is too old, as its publisher has said, milliseconds since 1970.
     pub expires_ms: i64,
+}
+
+impl Meta {
+    /// When it is too old to a group with that policy, milliseconds since 1970.
+    fn expires_ms(&self, policy: &Policy) -> i64 {
+        let by_queue = match i64::try_from(policy.ttl_ms).unwrap_or(i64::MAX) {
+            0 => i64::MAX,
+            ttl_ms => self.since_ms.saturating_add(ttl_ms),
+        };
+        self.expires_ms.min(by_queue)
+    }
 }
 
 /// What a group can do now.

@@ -19,6 +19,7 @@ const POLICY: Policy = Policy {
     },
     failures_max: 3,
     total_ms: 0,
+    ttl_ms: 0,
     read_ahead: 100,
     prioritises: false,
 };

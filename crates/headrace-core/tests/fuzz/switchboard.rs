@@ -116,10 +116,10 @@ fn queue() -> QueueSettings {
             },
             failures_max: 3,
             total_ms: 0,
+            ttl_ms: 60_000,
             read_ahead: 2,
             prioritises: true,
         },
-        ttl_ms: 60_000,
         depth: Depth {
             messages_max: 20,
             bytes_max: 0,

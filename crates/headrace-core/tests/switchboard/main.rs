@@ -41,6 +41,7 @@ mod permit;
 mod platter;
 mod publish;
 mod queues;
+mod queues_altered;
 mod queues_depth;
 mod queues_hostile;
 mod queues_kept;

@@ -195,8 +195,8 @@ fn who_goes_gives_back_what_it_has_and_has_failed_unless_it_said_good_bye() {
     let groups = depot.stage.switchboard.queue_groups(JOBS).unwrap();
     assert_eq!(
         groups[0].counts,
-        [6, 4, 0, 2, 0],
-        "delivered, again, settled, failed, dead"
+        [6, 4, 0, 2, 0, 0],
+        "delivered, again, settled, failed, dead, lost"
     );
 }
 
@@ -355,7 +355,10 @@ fn a_dead_letter_that_could_not_be_stored_is_owed_until_it_is() {
 #[test]
 fn what_is_too_old_is_dead_without_a_delivery() {
     let old = QueueSettings {
-        ttl_ms: 5_000,
+        policy: Policy {
+            ttl_ms: 5_000,
+            ..settings().policy
+        },
         ..settings()
     };
     let (mut depot, publisher, worker) = with(old, 1);

@@ -1,5 +1,6 @@
 //! What a queue may owe, which of its messages comes first, and what grows old while nobody takes it.
 
+use headrace_core::queue::Policy;
 use headrace_core::record::{fnv1a, BatchBuilder, Codec};
 use headrace_core::switchboard::{Depth, Excess, QueueSettings};
 
@@ -171,7 +172,10 @@ fn a_priority_that_a_queue_would_ignore_is_refused() {
 #[test]
 fn what_grows_too_old_dies_though_nobody_consumes() {
     let aging = QueueSettings {
-        ttl_ms: 10_000,
+        policy: Policy {
+            ttl_ms: 10_000,
+            ..settings().policy
+        },
         ..settings()
     };
     let (mut depot, publisher, worker) = with(aging, 1);

@@ -1,7 +1,7 @@
 //! Records that no MQTT client could have sent, and moments that nobody waits for.
 
 use headrace_core::mqtt::packet::{Disconnect, Packet};
-use headrace_core::queue::Order;
+use headrace_core::queue::{Order, Policy};
 use headrace_core::switchboard::{Depth, Excess, QueueSettings};
 use headrace_core::testing::Random;
 
@@ -103,7 +103,7 @@ fn what_dies_while_it_is_read_takes_nothing_with_it() {
     let mut urgent = settings();
     urgent.policy.prioritises = true;
     urgent.keeps_dead = false;
-    urgent.ttl_ms = 0;
+    urgent.policy.ttl_ms = 0;
     let (mut depot, publisher, worker) = with(urgent, 1);
     depot.subscribe(
         worker,
@@ -191,7 +191,10 @@ fn the_oldest_go_from_behind_a_key_that_is_stuck_too() {
 #[test]
 fn what_rests_for_longer_than_it_lives_dies_in_time() {
     let aging = QueueSettings {
-        ttl_ms: 5_000,
+        policy: Policy {
+            ttl_ms: 5_000,
+            ..settings().policy
+        },
         ..settings()
     };
     let (mut depot, publisher, worker) = with(aging, 1);
@@ -207,7 +210,10 @@ fn what_rests_for_longer_than_it_lives_dies_in_time() {
 #[test]
 fn dead_letters_that_cannot_be_stored_are_bounded_in_memory() {
     let aging = QueueSettings {
-        ttl_ms: 1_000,
+        policy: Policy {
+            ttl_ms: 1_000,
+            ..settings().policy
+        },
         ..settings()
     };
     let (mut depot, publisher, worker) = with(aging, 1);

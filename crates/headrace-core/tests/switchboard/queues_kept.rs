@@ -1,5 +1,6 @@
 //! Durable queues beyond one message: crashes, deletion, time, pauses, single consumers, replay.
 
+use headrace_core::queue::Policy;
 use headrace_core::switchboard::{QueueSettings, Sharing};
 
 use super::depot::*;
@@ -430,7 +431,10 @@ fn a_client_that_subscribes_again_goes_on_in_its_group() {
 fn what_is_too_old_before_its_time_is_dead_then() {
     let (mut depot, publisher, worker) = with(
         QueueSettings {
-            ttl_ms: 5_000,
+            policy: Policy {
+                ttl_ms: 5_000,
+                ..settings().policy
+            },
             ..settings()
         },
         1,

@@ -66,10 +66,10 @@ impl QueueSettings {
                 },
                 failures_max: self.attempts_max,
                 total_ms: self.total_ms,
+                ttl_ms: self.ttl_ms,
                 read_ahead: self.read_ahead,
                 prioritises: self.prioritises,
             },
-            ttl_ms: self.ttl_ms,
             depth: core::Depth {
                 messages_max: self.depth_messages_max,
                 bytes_max: self.depth_bytes_max,
@@ -111,7 +111,7 @@ impl From<core::QueueGroup> for QueueGroup {
     fn from(group: core::QueueGroup) -> Self {
         let consumers = group.consumers.into_iter();
         let partitions = group.partitions.into_iter();
-        let [delivered, redelivered, settled, failed, dead] = group.counts;
+        let [delivered, redelivered, settled, failed, dead, lost] = group.counts;
         let bounds = core::LATENCY_BOUNDS_MS.into_iter().map(Some).chain([None]);
         let latency = bounds
             .zip(group.latency.counts)

@@ -36,7 +36,11 @@ impl Ledger {
         }
         let rest_ms = delay_ms.unwrap_or_else(|| policy.backoff.rest_ms(entry.failures, random));
         // What is too old before it has rested is so at that time.
-        let left_ms = entry.meta.expires_ms.saturating_sub(now.wall_ms).max(0) as u64;
+        let left_ms = entry
+            .meta
+            .expires_ms(&policy)
+            .saturating_sub(now.wall_ms)
+            .max(0) as u64;
         let rest_ms = rest_ms.min(left_ms);
         let tried = Try {
             attempt: entry.attempt,
@@ -91,7 +95,7 @@ impl Ledger {
             TOO_LONG => Some(Cause::TotalTime),
             TOO_MANY => Some(Cause::Depth),
             failures if failures_max > 0 && failures >= failures_max => Some(Cause::Attempts),
-            _ => (entry.meta.expires_ms <= now.wall_ms).then_some(Cause::Expired),
+            _ => (entry.meta.expires_ms(&self.policy) <= now.wall_ms).then_some(Cause::Expired),
         }
     }
 }

@@ -38,6 +38,7 @@ impl Life {
             failures_max: random.pick(&[0, 2, 5]),
             read_ahead: random.pick(&[1, 5, 50]),
             total_ms: random.pick(&[0, 100_000]),
+            ttl_ms: 0,
             prioritises: random.chance(50),
             ..POLICY
         };

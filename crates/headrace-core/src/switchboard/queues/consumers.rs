@@ -186,18 +186,13 @@ impl Switchboard {
         };
         let terms = consuming.terms.get(filter).cloned().unwrap_or_default();
         let name = group_name(&state.client_id, &wanted, &terms);
-        let of = &self.queues.all[queue as usize];
-        let prefetch = match terms.prefetch {
-            0 => of.settings.prefetch,
-            prefetch => prefetch as usize,
-        };
         let (qos, id) = (subscription.qos, subscription.id);
         let group = self.queues.group_of(queue, &name);
         let number = self.queues.number();
         let consumer = Consumer {
             session,
             group,
-            prefetch,
+            prefetch: terms.prefetch as usize,
             held: 0,
             qos,
             id,

@@ -68,11 +68,6 @@ const SERIES: [&str; 3] = ["source", "epoch", "sequence"];
 
 /// What a ledger is told of a record.
 pub fn meta_of(record: &Record<'_>, settings: &QueueSettings, hash_key: Key) -> Meta {
-    let ttl_ms = i64::try_from(settings.ttl_ms).unwrap_or(i64::MAX);
-    let by_queue = match ttl_ms {
-        0 => i64::MAX,
-        ttl_ms => record.timestamp.saturating_add(ttl_ms),
-    };
     Meta {
         key: record.key.map(|key| hash_key.hash_one(key)),
         priority: settings
@@ -83,7 +78,7 @@ pub fn meta_of(record: &Record<'_>, settings: &QueueSettings, hash_key: Key) -> 
             .unwrap_or(PRIORITY),
         since_ms: record.timestamp,
         due_ms: due_ms(record).unwrap_or(0),
-        expires_ms: expires_ms(record).unwrap_or(i64::MAX).min(by_queue),
+        expires_ms: expires_ms(record).unwrap_or(i64::MAX),
     }
 }
 

@@ -266,6 +266,15 @@ impl Queues {
         std::mem::take(&mut self.wants_dead)
     }
 
+    /// Deliveries that a consumer may have open.
+    fn prefetch_of(&self, consumer: &Consumer) -> usize {
+        let queue = self.groups[consumer.group as usize].queue;
+        match consumer.prefetch {
+            0 => self.all[queue as usize].settings.prefetch,
+            prefetch => prefetch,
+        }
+    }
+
     fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
@@ -380,6 +389,9 @@ impl Switchboard {
             }
             for partition in 0..partitions as u32 {
                 queues.heat(group, partition);
+            }
+            for member in queues.groups[group as usize].members.clone() {
+                queues.line_up(member); // it may have open more than before
             }
         }
         self.measure_again(slot);

@@ -72,7 +72,7 @@ impl Switchboard {
                     client_id: session.client_id.to_string(),
                     is_here: session.connection.is_some(),
                     held: consumer.held,
-                    prefetch: consumer.prefetch,
+                    prefetch: queues.prefetch_of(consumer),
                 }
             });
             let partitions = group.parts.iter().map(|part| QueuePartition {

@@ -152,7 +152,7 @@ impl Switchboard {
         let state = &self.sessions[consumer.session as usize];
         let Some(slot) = state
             .connection
-            .filter(|_| consumer.held < consumer.prefetch)
+            .filter(|_| consumer.held < self.queues.prefetch_of(consumer))
         else {
             return false;
         };

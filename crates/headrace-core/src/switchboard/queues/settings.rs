@@ -68,8 +68,6 @@ pub struct QueueSettings {
     pub name: Box<str>,
     /// What its groups do with messages.
     pub policy: Policy,
-    /// Age at which a message that is not settled is dead, milliseconds; 0 for no bound.
-    pub ttl_ms: u64,
     /// How much it may owe.
     pub depth: Depth,
     /// Messages that are given out in one turn, before other queues have theirs; 1 at least.

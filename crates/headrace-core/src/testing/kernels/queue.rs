@@ -262,6 +262,7 @@ pub const POLICY: Policy = Policy {
     },
     failures_max: 10,
     total_ms: 0,
+    ttl_ms: 0,
     read_ahead: 1_000,
     prioritises: false,
 };
@@ -280,7 +281,6 @@ fn board(partitions: u32) -> Switchboard {
     let settings = QueueSettings {
         name: "bench".into(),
         policy: POLICY,
-        ttl_ms: 0,
         depth: Depth::default(),
         batch_messages: 500,
         prefetch: 100,
