@@ -66,13 +66,13 @@ def bad_request(detail: str) -> web.HTTPBadRequest:
     return web.HTTPBadRequest(text=detail)
 
 
-async def body(request: web.Request, model: type[M]) -> M:
-    """The request's JSON as a model.
+async def body(request: web.Request, model: type[M], empty: bytes = b"") -> M:
+    """The request's JSON as a model; `empty` where it has none.
 
     Raises:
         HTTPBadRequest: it is no such JSON.
     """
-    text = await request.read()
+    text = await request.read() or empty
     return _read(model, lambda: model.model_validate_json(text), "the body")
 
 

@@ -104,7 +104,7 @@ class QueueRoutes:
         return await self._moved(request, asked.group, positions.parse(asked.properties()))
 
     async def _purge(self, request: web.Request) -> web.Response:
-        asked, name = await body(request, _GroupBody), _name(request)
+        asked, name = await body(request, _GroupBody, b"{}"), _name(request)
         if asked.group is not None:
             return await self._moved(request, asked.group, positions.Start())
         purged, moved = await self._node.queues().purge(name)

@@ -40,9 +40,11 @@ OF_PLACE: Final = frozenset({"queue", "partition", "offset", "sequence", ENQUEUE
 class Pulling:
     """As `headrace.ports.Pulling`."""
 
-    def __init__(self, pulls: Pulls, stream: int, asked: Pull, number: int) -> None:
+    def __init__(
+        self, pulls: Pulls, definition: StreamDefinition, asked: Pull, number: int
+    ) -> None:
         self._pulls = pulls
-        self.stream = stream
+        self.queue, self.stream = definition.name, definition.id
         self.asked = asked
         self.number = number
         self._is_back = False
@@ -102,7 +104,7 @@ class Pulls:
         except ValueError as error:
             is_bound = "limits.queue_groups" in str(error)  # else what is asked for is none
             raise (GroupLimitError if is_bound else QueueRequestError)(str(error)) from None
-        pulling = self._waiting[number] = Pulling(self, definition.id, asked, number)
+        pulling = self._waiting[number] = Pulling(self, definition, asked, number)
         self._broker.runner.wake()
         return pulling
 
@@ -116,8 +118,13 @@ class Pulls:
         if self._waiting:
             for number, messages in self._switchboard.pulled():
                 pulling = self._waiting.pop(number)
-                if not pulling.future.done():  # else it is about to be given back
+                if pulling.future.done():  # it is about to be given back
+                    continue
+                if messages or self._broker.serves(pulling.queue, pulling.stream):
                     pulling.future.set_result(list(map(_message, messages)))
+                else:
+                    gone = UnknownStreamError(f"queue {pulling.queue!r} was deleted meanwhile")
+                    pulling.future.set_exception(gone)
 
     def give_back(self, pulling: Pulling) -> None:
         """Whoever pulled has gone."""

@@ -55,6 +55,7 @@ class Pulling(Protocol):
 
         Raises:
             ConnectionResetError: it was given back.
+            UnknownStreamError: the queue was deleted meanwhile.
         """
         ...
 

@@ -211,7 +211,8 @@ class Queues(Protocol):
         Raises:
             UnknownStreamError: as `report`.
             UnknownGroupError: it has no such group.
-            QueueRequestError: an id or the delay is none; nothing is settled.
+            QueueRequestError: an id or the delay is none, or the deadline too far away; nothing is
+                settled.
             UnavailableError: the disk refused.
         """
         ...

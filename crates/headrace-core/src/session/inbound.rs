@@ -38,6 +38,12 @@ pub enum Outcome {
     NoMessageId,
     /// It says of no time how long it is.
     BadDelay,
+    /// The deadline that it sets is too far away.
+    BadDeadline,
+    /// It names a group that its queue has not.
+    NoGroup,
+    /// Below a queue's name, it is to a level that is the broker's and no verb.
+    NoVerb,
     /// Its priority is no number from 0 to 9.
     BadPriority,
     /// It has a priority, and the queue has none.
@@ -73,6 +79,9 @@ impl From<bool> for Ending {
     }
 }
 
+/// What is said of [`Outcome::BadDeadline`].
+pub const FAR_DEADLINE: &str = "a deadline is 365 days from now at most; give a shorter delay";
+
 impl Outcome {
     /// The reason code of its PUBACK or PUBREC (MQTT 5.0 3.4.2.1, 3.5.2.1).
     pub const fn reason_code(self) -> u8 {
@@ -83,13 +92,15 @@ impl Outcome {
             Self::StaleEpoch
             | Self::NoMessageId
             | Self::BadDelay
+            | Self::BadDeadline
+            | Self::NoGroup
             | Self::BadPriority
             | Self::NoPriorities
             | Self::NoDelivery
             | Self::WhichGroup
             | Self::TooLate => 0x83,
             Self::NoQueue => 0x90,
-            Self::NotAuthorized => 0x87,
+            Self::NotAuthorized | Self::NoVerb => 0x87,
             Self::NoRoom
             | Self::RetainedFull
             | Self::TooLarge
@@ -115,6 +126,9 @@ impl Outcome {
             Self::BadDelay => {
                 Some("delay is a time such as 30s or 5m, deliver-at milliseconds since 1970")
             }
+            Self::BadDeadline => Some(FAR_DEADLINE),
+            Self::NoGroup => Some("the queue has no group of this group-id"),
+            Self::NoVerb => Some("not enqueued: of levels that begin with $ there are $ack, $nack, $reject and $extend, the last behind $queue/NAME"),
             Self::BadPriority => Some("priority is a number from 0 to 9, 4 without one"),
             Self::NoPriorities => Some("the queue has no priorities; alter it with priorities=on"),
             Self::NoDelivery => Some("no such delivery to a group of this client; name group-id"),

@@ -22,7 +22,7 @@ mod subscription;
 pub use consuming::{Consuming, Consumption, Handed};
 pub use feed::{Feed, Feeds, Progress, Wanted};
 pub use holding::Holding;
-pub use inbound::{Answer, Deferred, Due, Ending, Inbound, Outcome, Repeat};
+pub use inbound::{Answer, Deferred, Due, Ending, Inbound, Outcome, Repeat, FAR_DEADLINE};
 pub use lease::Lease;
 pub use message::{
     Expiry, Held, Memory, Message, Seat, Will, OVERHEAD_BYTES, PLACE_BYTES, SHARED_BYTES_MIN,

@@ -356,11 +356,15 @@ impl Switchboard {
         if let (Phase::Open, Version::V5, Some(reason_code)) =
             (connection.phase, connection.version, code)
         {
-            let text = "a stream that it reads was deleted";
-            let is_told = reason == "stream_deleted" && connection.wants_reasons;
+            let text = match reason {
+                "stream_deleted" => Some("a stream that it reads was deleted"),
+                "queue_deleted" => Some("a queue that it consumes was deleted"),
+                _ => None,
+            };
+            let text = text.filter(|_| connection.wants_reasons);
             connection.answer(&Packet::Disconnect(Disconnect {
                 reason_code,
-                reason_string: is_told.then_some(text),
+                reason_string: text,
                 ..Disconnect::default()
             }));
         }

@@ -60,8 +60,11 @@ pub enum Address<'a> {
 }
 
 impl<'a> Address<'a> {
-    /// Of a topic; None where it is not below `$queue/`.
+    /// Of a topic; None where it is not below `$queue`.
     pub fn of(topic: &'a str) -> Option<Self> {
+        if topic == &BELOW[..BELOW.len() - 1] {
+            return Some(Self::Nowhere);
+        }
         let (queue, below) = split(topic.strip_prefix(BELOW)?);
         let (between, last) = below.rsplit_once('/').unwrap_or(("", below));
         Some(match last.strip_prefix('$').and_then(Verb::of) {
@@ -242,6 +245,7 @@ mod tests {
             ("$queue/jobs/$dlq", Some(Address::Nowhere)),
             ("$queue/jobs/$ack/x", Some(Address::Nowhere)),
             ("$queue/", Some(Address::Nowhere)),
+            ("$queue", Some(Address::Nowhere)),
             ("$queues/jobs", None),
             ("a/$queue/jobs", None),
         ] {

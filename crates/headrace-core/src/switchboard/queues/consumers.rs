@@ -33,8 +33,8 @@ fn consumption_of(
     version: Version,
 ) -> Result<Consumption, String> {
     let group = wanted.option("consumer-group", told);
-    if group.is_some_and(|group| !is_group_name(group)) {
-        return Err("a consumer-group has from 1 to 1,024 bytes".into());
+    if let Some(why) = group.and_then(unfit_name) {
+        return Err(why.into());
     }
     let prefetch = match wanted.option("prefetch", told) {
         None => 0,
@@ -403,6 +403,14 @@ pub(super) fn group_key(group: &str, filter: Option<&str>) -> Arc<str> {
     }
 }
 
-pub(super) fn is_group_name(group: &str) -> bool {
-    !group.is_empty() && group.len() <= GROUP_BYTES_MAX && !group.contains('\0')
+/// Why nobody may begin a group of this name, if so. One of a client whose id we have assigned goes
+/// with it, whoever else is in it.
+pub(super) fn unfit_name(group: &str) -> Option<&'static str> {
+    if group.is_empty() || group.len() > GROUP_BYTES_MAX || group.contains('\0') {
+        Some("the name of a group has from 1 to 1,024 bytes, and no U+0000")
+    } else if is_assigned(group) {
+        Some("auto- and 32 digits are the group of a client without an id, and go with it; choose another name")
+    } else {
+        None
+    }
 }

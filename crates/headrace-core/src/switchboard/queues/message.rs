@@ -57,6 +57,9 @@ pub const OF_DELIVERY: [&str; 10] = [
 /// No delay is longer than 100 years: it is a mistake, and sums with it would overflow.
 pub(super) const DELAY_MS_MAX: u64 = 36_525 * 86_400_000;
 
+/// No delivery has longer than a year, as over HTTP (`QUEUE_DEADLINE_MS_MAX`).
+pub(super) const DEADLINE_MS_MAX: u64 = 365 * 86_400_000;
+
 /// The last moment of the year 9999, for the same reason.
 const DELIVER_AT_MS_MAX: i64 = 253_402_300_799_999;
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::consumers::{group_key, is_group_name};
+use super::consumers::{group_key, unfit_name};
 use super::groups::NO_MORE_GROUPS;
 use super::{Queues, Sharing};
 use crate::mqtt::packet::Publish;
@@ -280,8 +280,8 @@ impl Queues {
 
 /// The group that a pull is of.
 fn pulled_group(group: &str, filter: Option<&str>) -> Result<std::sync::Arc<str>, String> {
-    if !is_group_name(group) {
-        return Err("a group has from 1 to 1,024 bytes, and no U+0000".into());
+    if let Some(why) = unfit_name(group) {
+        return Err(why.into());
     }
     let filter = filter.filter(|filter| *filter != "#");
     if let Some(Err(error)) = filter.map(Filter::parse) {

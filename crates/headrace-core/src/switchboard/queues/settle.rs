@@ -4,12 +4,14 @@ use std::borrow::Cow;
 
 use super::address::{Verb, BELOW};
 use super::hand::Place;
-use super::message::{number_of, unsound, DELAY_MS_MAX, GROUP_FILTER, GROUP_ID, MESSAGE_ID};
+use super::message::{
+    number_of, unsound, DEADLINE_MS_MAX, DELAY_MS_MAX, GROUP_FILTER, GROUP_ID, MESSAGE_ID,
+};
 use super::{Address, Group, Queues};
 use crate::access::Action;
 use crate::mqtt::packet::{Publish, QoS, Version};
 use crate::queue::Late;
-use crate::session::{Answer, Outcome};
+use crate::session::{Answer, Outcome, FAR_DEADLINE};
 use crate::switchboard::connection::Park;
 use crate::switchboard::packets::Flow;
 use crate::switchboard::publish::Incoming;
@@ -44,11 +46,7 @@ impl Switchboard {
         self.pay(slot, now);
         let (name, verb) = match address {
             Address::Nowhere => {
-                let why = (
-                    "reserved_topic",
-                    Counter::DroppedTopic,
-                    Outcome::NotAuthorized,
-                );
+                let why = ("reserved_topic", Counter::DroppedTopic, Outcome::NoVerb);
                 return self.refuse_place(slot, session, publish, why, now);
             }
             Address::Enqueue(name) => (name, None),
@@ -161,6 +159,8 @@ impl Switchboard {
         let delay_ms = told("delay").map(parse_duration_ms);
         let outcome = if delay_ms == Some(None) {
             Outcome::BadDelay
+        } else if verb == Verb::Extend && delay_ms.flatten() > Some(DEADLINE_MS_MAX) {
+            Outcome::BadDeadline
         } else {
             let groups = self.groups_of(session, queue, (told(GROUP_ID), told(GROUP_FILTER)));
             let with = (delay_ms.flatten(), told("reason"));
@@ -177,7 +177,13 @@ impl Switchboard {
                     worst
                 }
             });
-            worst.unwrap_or(Outcome::NoMessageId)
+            match worst {
+                // With a group that is not there, no id can be its.
+                Some(Outcome::NoDelivery) if groups.is_empty() && told(GROUP_ID).is_some() => {
+                    Outcome::NoGroup
+                }
+                worst => worst.unwrap_or(Outcome::NoMessageId),
+            }
         };
         if outcome.reason_code() >= 0x80 {
             self.counters.count(Counter::QueueLate);
@@ -230,6 +236,9 @@ impl Switchboard {
         let verb = Verb::of(verb).ok_or_else(|| Error::Invalid(format!("no verb {verb}")))?;
         let delay_ms = match delay.map(parse_duration_ms) {
             Some(None) => return Err(Error::Invalid("delay is a time such as 30s or 5m".into())),
+            Some(Some(ms)) if verb == Verb::Extend && ms > DEADLINE_MS_MAX => {
+                return Err(Error::Invalid(FAR_DEADLINE.into()));
+            }
             delay_ms => delay_ms.flatten(),
         };
         let places = ids.iter().map(|id| {
