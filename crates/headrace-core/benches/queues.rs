@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use headrace_core::hash::Key;
-use headrace_core::queue::{read, Ledger, Meta, Next, Settled};
+use headrace_core::queue::{Chunk, Ledger, Meta, Next, Settled};
 use headrace_core::testing::kernels::{Kernel, Queue, QueueShape, NOW, POLICY};
 use headrace_core::testing::Random;
 
@@ -81,7 +81,7 @@ fn settle(open: i64) -> f64 {
         if round % 100 == 0 {
             // A round of the log of sessions, as often as one has come after so many.
             for chunk in ledger.settled_mut().take_changed() {
-                std::hint::black_box(ledger.settled().record(chunk));
+                std::hint::black_box(ledger.settled_mut().record(chunk));
             }
         }
     }
@@ -98,13 +98,15 @@ fn restart(count: i64) -> (f64, usize) {
     }
     let records: Vec<(i64, Vec<u8>)> = settled
         .numbers()
-        .filter_map(|chunk| Some((chunk, settled.record(chunk)?)))
+        .filter_map(|chunk| Some((chunk, settled.whole_record(chunk)?)))
         .collect();
     let bytes = records.iter().map(|(_, record)| record.len()).sum();
     let began = Instant::now();
-    let chunks = records
-        .iter()
-        .map(|(chunk, record)| (*chunk, read(record).unwrap()));
+    let chunks = records.iter().map(|(number, record)| {
+        let mut chunk = Chunk::default();
+        chunk.take_in(record).unwrap();
+        (*number, chunk)
+    });
     let again = Settled::restored(chunks).unwrap();
     let mut ledger = Ledger::new(POLICY, again, count, Key(1, 2));
     assert_eq!(ledger.next(NOW), Next::Read(0));

@@ -23,7 +23,7 @@ mod tests;
 
 pub use flights::Flight;
 pub use ledger::{Ledger, Oldest};
-pub use settled::{read, Chunk, Settled, Try, CHUNK_MESSAGES};
+pub use settled::{Chunk, Settled, Try, CHUNK_MESSAGES};
 pub use sizes::{share, Sizes};
 
 /// Priorities: 9 is the highest.

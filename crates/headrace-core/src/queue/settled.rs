@@ -5,11 +5,12 @@
 //! happens and however much is open, and ten million settled messages behind one that is stuck take
 //! 1.25 MB.
 //!
-//! What is kept on the log is a record for each chunk, written as it then is: the bits, and the
-//! tries of messages that have failed. The chunk that is first always has one, for it tells where
-//! the group begins.
+//! What is kept on the log is a record for each chunk: the bits as they then are, and the tries that
+//! the records before it do not tell. So what one settlement writes does not grow with what else has
+//! failed; a record that tells all is written where the log may say what is no more, and by
+//! checkpoints. The chunk that is first always has one, for it tells where the group begins.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::leb128;
 
@@ -37,7 +38,11 @@ pub struct Chunk {
     settled: [u64; WORDS],
     count: u16,
     /// By place in the chunk, of messages that are not settled.
-    tries: Vec<(u16, Try)>,
+    tries: BTreeMap<u16, Try>,
+    /// Places of those that no record tells.
+    untold: BTreeSet<u16>,
+    /// Records may tell tries that are no more, or were refused: the next one tells all.
+    is_untold: bool,
 }
 
 impl Default for Chunk {
@@ -45,22 +50,24 @@ impl Default for Chunk {
         Self {
             settled: [0; WORDS],
             count: 0,
-            tries: Vec::new(),
+            tries: BTreeMap::new(),
+            untold: BTreeSet::new(),
+            is_untold: true,
         }
     }
 }
 
 impl Chunk {
     fn has(&self, place: u16) -> bool {
-        self.settled[usize::from(place) / 64] >> (place % 64) & 1 == 1
+        has(&self.settled, place)
     }
 
     fn set(&mut self, place: u16) -> bool {
         let is_new = !self.has(place);
         self.settled[usize::from(place) / 64] |= 1 << (place % 64);
         self.count += u16::from(is_new);
-        if let Ok(at) = self.tries.binary_search_by_key(&place, |(place, _)| *place) {
-            self.tries.remove(at);
+        if self.tries.remove(&place).is_some() {
+            self.untold.remove(&place);
         }
         is_new
     }
@@ -82,6 +89,14 @@ impl Chunk {
     fn is_whole(&self) -> bool {
         i64::from(self.count) == CHUNK_MESSAGES
     }
+
+    fn is_empty(&self) -> bool {
+        self.count == 0 && self.tries.is_empty()
+    }
+}
+
+fn has(settled: &[u64; WORDS], place: u16) -> bool {
+    settled[usize::from(place) / 64] >> (place % 64) & 1 == 1
 }
 
 /// What is settled of one partition.
@@ -94,6 +109,8 @@ pub struct Settled {
     count: u64,
     /// Numbers of chunks whose record no longer tells the truth.
     changed: BTreeSet<i64>,
+    /// Of those that were taken, the ones that have not been written.
+    taken: BTreeSet<i64>,
 }
 
 impl Settled {
@@ -108,6 +125,7 @@ impl Settled {
             chunks: VecDeque::from([Chunk::default()]),
             count: 0,
             changed: BTreeSet::from([start / CHUNK_MESSAGES]),
+            taken: BTreeSet::new(),
         };
         for offset in settled.base * CHUNK_MESSAGES..start {
             settled.settle(offset);
@@ -118,18 +136,22 @@ impl Settled {
     /// From what was kept, by number; None where that has nothing, or chunks of which none is open.
     pub fn restored(kept: impl IntoIterator<Item = (i64, Chunk)>) -> Option<Self> {
         let mut settled: Option<Self> = None;
-        for (number, chunk) in kept {
+        for (number, mut chunk) in kept {
             let found = settled.get_or_insert_with(|| Self {
                 base: number,
                 chunks: VecDeque::new(),
                 count: 0,
                 changed: BTreeSet::new(),
+                taken: BTreeSet::new(),
             });
             let place = usize::try_from(number - found.base).ok()?;
             if place < found.chunks.len() {
                 return None; // not in order
             }
             found.chunks.resize(place, Chunk::default());
+            // Records behind those of a try may have told that its message is settled.
+            let Chunk { settled, tries, .. } = &mut chunk;
+            tries.retain(|place, _| !has(settled, *place));
             found.count += u64::from(chunk.count);
             found.chunks.push_back(chunk);
         }
@@ -197,11 +219,9 @@ impl Settled {
     pub fn note(&mut self, offset: i64, tried: Try) {
         debug_assert!(!self.has(offset), "it is settled");
         let (number, place) = (offset / CHUNK_MESSAGES, (offset % CHUNK_MESSAGES) as u16);
-        let all = &mut self.at(number).tries;
-        match all.binary_search_by_key(&place, |(place, _)| *place) {
-            Ok(at) => all[at].1 = tried,
-            Err(at) => all.insert(at, (place, tried)),
-        }
+        let chunk = self.at(number);
+        chunk.tries.insert(place, tried);
+        chunk.untold.insert(place);
         self.changed.insert(number);
     }
 
@@ -211,10 +231,7 @@ impl Settled {
             .chunks
             .get(usize::try_from(offset / CHUNK_MESSAGES - self.base).ok()?)?;
         let place = (offset % CHUNK_MESSAGES) as u16;
-        let at = chunk
-            .tries
-            .binary_search_by_key(&place, |(place, _)| *place);
-        at.ok().map(|at| chunk.tries[at].1)
+        chunk.tries.get(&place).copied()
     }
 
     /// All below `start` is settled.
@@ -258,16 +275,13 @@ impl Settled {
         for place in (end - 1) % CHUNK_MESSAGES + 1..CHUNK_MESSAGES {
             last.settled[place as usize / 64] &= !(1 << (place % 64));
         }
-        last.count = last
-            .settled
-            .iter()
-            .map(|word| word.count_ones() as u16)
-            .sum();
-        let tries = last.tries.len();
-        last.tries
-            .retain(|(place, _)| i64::from(*place) <= (end - 1) % CHUNK_MESSAGES);
+        last.count = count(&last.settled);
+        let place = ((end - 1) % CHUNK_MESSAGES) as u16 + 1;
+        let gone = last.tries.split_off(&place);
+        last.untold.split_off(&place);
         self.count -= u64::from(before - last.count);
-        if last.count < before || last.tries.len() < tries {
+        if last.count < before || !gone.is_empty() {
+            last.is_untold = true;
             self.changed.insert(self.base + kept as i64);
         }
     }
@@ -276,18 +290,28 @@ impl Settled {
     pub fn seek(&mut self, start: i64) {
         let mut changed = std::mem::take(&mut self.changed);
         changed.extend(self.base..self.base + self.chunks.len() as i64);
+        let taken = std::mem::take(&mut self.taken);
         *self = Self::new(start);
         self.changed.append(&mut changed);
+        self.taken = taken;
     }
 
-    /// Numbers of chunks whose records are to be written, in order.
+    /// Numbers of chunks whose records are to be written, in order; none again before
+    /// [`Self::record`] has written it.
     pub fn take_changed(&mut self) -> Vec<i64> {
-        std::mem::take(&mut self.changed).into_iter().collect()
+        let changed = std::mem::take(&mut self.changed).into_iter();
+        changed
+            .filter(|number| self.taken.insert(*number))
+            .collect()
     }
 
-    /// Writes records again that were not.
-    pub fn change(&mut self, numbers: impl IntoIterator<Item = i64>) {
-        self.changed.extend(numbers);
+    /// The record of a chunk was refused, and the log may have it all the same.
+    pub fn refused(&mut self, number: i64) {
+        self.changed.insert(number);
+        let place = usize::try_from(number - self.base);
+        if let Some(chunk) = place.ok().and_then(|place| self.chunks.get_mut(place)) {
+            chunk.is_untold = true;
+        }
     }
 
     /// Numbers of all chunks, from the first.
@@ -295,12 +319,25 @@ impl Settled {
         self.base..self.base + self.chunks.len() as i64
     }
 
-    /// The record of a chunk; None where it has none, for all of it is settled and told by those
-    /// that follow, or nothing of it is.
-    pub fn record(&self, number: i64) -> Option<Vec<u8>> {
+    /// The record of a chunk, which follows those before it; None where it has none, for all of it
+    /// is settled and told by those that follow, or nothing of it is. Its tries are told from now on.
+    pub fn record(&mut self, number: i64) -> Option<Vec<u8>> {
+        self.taken.remove(&number);
+        let place = usize::try_from(number - self.base).ok()?;
+        let chunk = self.chunks.get_mut(place)?;
+        let untold = std::mem::take(&mut chunk.untold);
+        if std::mem::take(&mut chunk.is_untold) || chunk.is_empty() {
+            return self.whole_record(number);
+        }
+        let tries = untold.iter().map(|place| (place, &chunk.tries[place]));
+        Some(write(CHANGES, &chunk.settled, tries))
+    }
+
+    /// The record of a chunk that needs none before it; None as for [`Self::record`].
+    pub fn whole_record(&self, number: i64) -> Option<Vec<u8>> {
         let chunk = self.chunks.get(usize::try_from(number - self.base).ok()?)?;
-        let is_empty = chunk.count == 0 && chunk.tries.is_empty();
-        (number == self.base || !is_empty).then(|| write(chunk))
+        (number == self.base || !chunk.is_empty())
+            .then(|| write(WHOLE, &chunk.settled, chunk.tries.iter()))
     }
 
     fn at(&mut self, number: i64) -> &mut Chunk {
@@ -328,12 +365,16 @@ impl Settled {
 }
 
 /// Bits in runs of whole words that are equal, then tries; numbers are LEB128.
-fn write(chunk: &Chunk) -> Vec<u8> {
-    let mut out = vec![VERSION];
+fn write<'a>(
+    version: u8,
+    settled: &[u64; WORDS],
+    tries: impl Iterator<Item = (&'a u16, &'a Try)>,
+) -> Vec<u8> {
+    let mut out = vec![version];
     let mut word = 0;
     while word < WORDS {
-        let value = chunk.settled[word];
-        let run = chunk.settled[word..]
+        let value = settled[word];
+        let run = settled[word..]
             .iter()
             .take_while(|each| **each == value)
             .count();
@@ -342,7 +383,7 @@ fn write(chunk: &Chunk) -> Vec<u8> {
             u64::MAX => leb128::write(&mut out, (run as u64) << 2 | 1),
             _ => {
                 // As they are: of what is settled in no order few words are equal.
-                let rest = &chunk.settled[word..];
+                let rest = &settled[word..];
                 let mixed = rest
                     .iter()
                     .take_while(|each| **each != 0 && **each != u64::MAX);
@@ -357,7 +398,7 @@ fn write(chunk: &Chunk) -> Vec<u8> {
         }
         word += run;
     }
-    for (place, tried) in &chunk.tries {
+    for (place, tried) in tries {
         leb128::write(&mut out, (*place).into());
         leb128::write(&mut out, tried.attempt.into());
         leb128::write(&mut out, tried.failures.into());
@@ -367,57 +408,66 @@ fn write(chunk: &Chunk) -> Vec<u8> {
     out
 }
 
-const VERSION: u8 = 0;
+/// Begins a record that tells all of its chunk, whatever was told before.
+const WHOLE: u8 = 0;
 
-/// Reads what [`Settled::record`] wrote; None where it is no such record.
-pub fn read(mut bytes: &[u8]) -> Option<Chunk> {
-    let mut chunk = Chunk::default();
-    let (version, rest) = bytes.split_first()?;
-    if *version != VERSION {
-        return None;
-    }
-    bytes = rest;
-    let mut word = 0;
-    while word < WORDS {
-        let told = leb128::read(&mut bytes)?;
-        let run = usize::try_from(told >> 2).ok().filter(|run| *run > 0)?;
-        let words = chunk.settled.get_mut(word..word.checked_add(run)?)?;
-        match told & 3 {
-            0 => {}
-            1 => words.fill(u64::MAX),
-            2 => {
-                for each in words {
-                    let (first, rest) = bytes.split_first_chunk()?;
-                    *each = u64::from_le_bytes(*first);
-                    bytes = rest;
-                }
-            }
+/// Begins one that tells its bits, and tries beside those that records before it have told.
+const CHANGES: u8 = 1;
+
+impl Chunk {
+    /// Takes in what [`Settled::record`] wrote, after those before it; None where it is no such
+    /// record.
+    pub fn take_in(&mut self, mut bytes: &[u8]) -> Option<()> {
+        let (version, rest) = bytes.split_first()?;
+        match *version {
+            WHOLE => *self = Self::default(),
+            CHANGES => self.settled = [0; WORDS],
             _ => return None,
         }
-        word += run;
-    }
-    chunk.count = chunk
-        .settled
-        .iter()
-        .map(|word| word.count_ones() as u16)
-        .sum();
-    let mut last = None;
-    while !bytes.is_empty() {
-        let place = u16::try_from(leb128::read(&mut bytes)?).ok()?;
-        let tried = Try {
-            attempt: u32::try_from(leb128::read(&mut bytes)?).ok()?,
-            failures: u32::try_from(leb128::read(&mut bytes)?).ok()?,
-            first_ms: i64::try_from(leb128::read(&mut bytes)?).ok()?,
-            due_ms: i64::try_from(leb128::read(&mut bytes)?).ok()?,
-        };
-        let is_next = last.is_none_or(|last| last < place);
-        if !is_next || i64::from(place) >= CHUNK_MESSAGES || chunk.has(place) {
-            return None;
+        self.is_untold = false;
+        bytes = rest;
+        let mut word = 0;
+        while word < WORDS {
+            let told = leb128::read(&mut bytes)?;
+            let run = usize::try_from(told >> 2).ok().filter(|run| *run > 0)?;
+            let words = self.settled.get_mut(word..word.checked_add(run)?)?;
+            match told & 3 {
+                0 => {}
+                1 => words.fill(u64::MAX),
+                2 => {
+                    for each in words {
+                        let (first, rest) = bytes.split_first_chunk()?;
+                        *each = u64::from_le_bytes(*first);
+                        bytes = rest;
+                    }
+                }
+                _ => return None,
+            }
+            word += run;
         }
-        chunk.tries.push((place, tried));
-        last = Some(place);
+        self.count = count(&self.settled);
+        let mut last = None;
+        while !bytes.is_empty() {
+            let place = u16::try_from(leb128::read(&mut bytes)?).ok()?;
+            let tried = Try {
+                attempt: u32::try_from(leb128::read(&mut bytes)?).ok()?,
+                failures: u32::try_from(leb128::read(&mut bytes)?).ok()?,
+                first_ms: i64::try_from(leb128::read(&mut bytes)?).ok()?,
+                due_ms: i64::try_from(leb128::read(&mut bytes)?).ok()?,
+            };
+            let is_next = last.is_none_or(|last| last < place);
+            if !is_next || i64::from(place) >= CHUNK_MESSAGES || self.has(place) {
+                return None;
+            }
+            self.tries.insert(place, tried);
+            last = Some(place);
+        }
+        Some(())
     }
-    Some(chunk)
+}
+
+fn count(settled: &[u64; WORDS]) -> u16 {
+    settled.iter().map(|word| word.count_ones() as u16).sum()
 }
 
 #[cfg(test)]

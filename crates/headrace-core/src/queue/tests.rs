@@ -353,8 +353,12 @@ fn the_oldest_that_nobody_has_is_let_go_first() {
     assert_eq!((ledger.depth(), ledger.owed()), (9, 8));
     // A crash forgets who had it, not that it is dead.
     let chunks = ledger.settled().numbers();
-    let chunks = chunks.map(|number| (number, ledger.settled().record(number).unwrap()));
-    let chunks = chunks.map(|(number, record)| (number, read(&record).unwrap()));
+    let chunks = chunks.map(|number| {
+        let mut chunk = Chunk::default();
+        let record = ledger.settled().whole_record(number).unwrap();
+        chunk.take_in(&record).unwrap();
+        (number, chunk)
+    });
     let settled = Settled::restored(chunks).unwrap();
     let mut after = Ledger::new(POLICY, settled, 10, Key(1, 2));
     assert_eq!(next(&mut after, |_| PLAIN, at(0)), Some(0));

@@ -42,6 +42,7 @@ mod platter;
 mod publish;
 mod queues;
 mod queues_altered;
+mod queues_bytes;
 mod queues_depth;
 mod queues_hostile;
 mod queues_kept;

@@ -19,7 +19,7 @@ struct Life {
     now: u64,
     metas: Vec<Meta>,
     start: i64,
-    records: BTreeMap<i64, Vec<u8>>,
+    chunks: BTreeMap<i64, Chunk>,
     /// Settled for good: that is durable.
     kept: BTreeSet<i64>,
     /// Settled, as far as anybody was told.
@@ -52,7 +52,7 @@ impl Life {
             now: 1,
             metas: Vec::new(),
             start: 0,
-            records: BTreeMap::new(),
+            chunks: BTreeMap::new(),
             kept: BTreeSet::new(),
             settled: BTreeSet::new(),
             flights: BTreeMap::new(),
@@ -287,21 +287,19 @@ impl Life {
 
     fn write(&mut self) {
         for number in self.ledger.settled_mut().take_changed() {
-            match self.ledger.settled().record(number) {
-                Some(record) => self.records.insert(number, record),
-                None => self.records.remove(&number),
+            let Some(record) = self.ledger.settled_mut().record(number) else {
+                self.chunks.remove(&number);
+                continue;
             };
+            let chunk = self.chunks.entry(number).or_default();
+            chunk.take_in(&record).expect("ours");
         }
         self.kept.clone_from(&self.settled);
     }
 
     /// What was written is all that there is.
     fn crash(&mut self) {
-        let chunks = self
-            .records
-            .iter()
-            .map(|(number, record)| (*number, read(record).expect("ours")));
-        let settled = Settled::restored(chunks).unwrap_or_else(|| Settled::new(0));
+        let settled = Settled::restored(self.chunks.clone()).unwrap_or_else(|| Settled::new(0));
         for offset in 0..self.metas.len() as i64 {
             assert_eq!(settled.has(offset), self.kept.contains(&offset), "{offset}");
         }

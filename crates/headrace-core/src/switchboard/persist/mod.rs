@@ -86,7 +86,9 @@ pub(super) enum Unit {
     Feed(Box<str>, Box<str>),
     Group(Box<str>),
     Message(u32, u64),
+    /// As far as it has changed.
     Chunk(ChunkPlace),
+    WholeChunk(ChunkPlace),
 }
 
 /// What was written together.

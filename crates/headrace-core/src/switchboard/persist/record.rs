@@ -1,7 +1,8 @@
 //! The records of sessions, as bytes and back.
 //!
 //! Each record is the whole of one small thing, under its key; the last one of a key holds, and one
-//! without a value says that the thing is gone. So records may be written again at any time.
+//! without a value says that the thing is gone. So records may be written again at any time. One of
+//! what a group of a queue has settled adds to those before it, until one tells the whole again.
 //! Numbers are LEB128; texts and bytes have their length before them.
 //!
 //! ```text
@@ -10,7 +11,7 @@
 //! f client NUL filter number of the session, options, identifier
 //! p client NUL filter number of the session, stream, offset of each partition
 //! g text              number, places                      (a shared subscription)
-//! q stream partition chunk group   what a group of a queue has settled ([`crate::queue::read`])
+//! q stream partition chunk group   what a group of a queue has settled ([`crate::queue::Chunk::take_in`])
 //! m number            a message, and who is owed it: (number, place, options, identifiers)…
 //! ```
 

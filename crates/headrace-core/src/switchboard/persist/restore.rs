@@ -82,9 +82,9 @@ impl Restoring {
                     .entry(partition)
                     .or_default();
                 match value {
-                    None => chunks.remove(&chunk),
-                    Some(value) => chunks.insert(chunk, crate::queue::read(value)?),
-                };
+                    None => drop(chunks.remove(&chunk)),
+                    Some(value) => chunks.entry(chunk).or_default().take_in(value)?,
+                }
             }
             Key::Message(number) => {
                 self.seen(Some(number));

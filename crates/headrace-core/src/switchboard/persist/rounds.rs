@@ -63,7 +63,9 @@ impl Switchboard {
         units: Vec<Unit>,
         now: Now,
     ) {
+        let units = self.chunks_again(units);
         self.persistence.write_again(number, units, now);
+        self.note_changed();
         let due_ms = self.persistence.rests_until_ms;
         self.timers.set(due_ms, Timer::Persist);
         let gated = self.persistence.gated_by(number);

@@ -152,15 +152,13 @@ impl Switchboard {
                 });
                 (None, Key::Group(text), value)
             }
-            Unit::Chunk(place) => {
+            Unit::Chunk(place) | Unit::WholeChunk(place) => {
                 let lies = self
                     .persistence
                     .partition_of_chunk(place.stream, place.partition);
-                (
-                    Some(lies),
-                    Key::Chunk(place.clone()),
-                    self.chunk_record(place),
-                )
+                let is_whole = matches!(unit, Unit::WholeChunk(_));
+                let value = self.chunk_record(place, is_whole);
+                (Some(lies), Key::Chunk(place.clone()), value)
             }
             Unit::Message(partition, number) => {
                 let live = &self.persistence.logs[*partition as usize].live;

@@ -1,10 +1,10 @@
-//! What groups have settled, on the log of sessions: a record for each chunk of each partition of a
-//! group, under a key of its own.
+//! What groups have settled, on the log of sessions: records for each chunk of each partition of a
+//! group, under a key of its own, one a round at most.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Queues;
+use super::{Part, Queues};
 use crate::queue::{Chunk, Settled};
 use crate::switchboard::persist::Unit;
 use crate::switchboard::Switchboard;
@@ -49,15 +49,34 @@ impl Switchboard {
         self.persistence.dues() > dues
     }
 
-    /// The record of a chunk as it is now; None where it has none.
-    pub(in crate::switchboard) fn chunk_record(&self, place: &ChunkPlace) -> Option<Vec<u8>> {
-        let queues = &self.queues;
-        let queue = queues.by_stream.get(&place.stream)?;
-        let group = queues.all[*queue as usize].groups.get(&place.group)?;
-        let part = queues.groups[*group as usize]
-            .parts
-            .get(place.partition as usize)?;
-        part.ledger.settled().record(place.chunk)
+    /// The record of a chunk as it is now, or of what has changed of it; None where it has none.
+    pub(in crate::switchboard) fn chunk_record(
+        &mut self,
+        place: &ChunkPlace,
+        is_whole: bool,
+    ) -> Option<Vec<u8>> {
+        let part = self.queues.part_of(place)?;
+        if is_whole {
+            return part.ledger.settled().whole_record(place.chunk);
+        }
+        part.ledger.settled_mut().record(place.chunk)
+    }
+
+    /// Of a round that was refused, what is not to be asked of groups anew.
+    pub(in crate::switchboard) fn chunks_again(&mut self, mut units: Vec<Unit>) -> Vec<Unit> {
+        units.retain(|unit| {
+            let Unit::Chunk(place) = unit else {
+                return true;
+            };
+            let Some(slot) = self.queues.group_at(place) else {
+                return true; // that there is no such group is told again
+            };
+            let part = &mut self.queues.groups[slot as usize].parts[place.partition as usize];
+            part.ledger.settled_mut().refused(place.chunk);
+            self.queues.change(slot, place.partition);
+            false
+        });
+        units
     }
 
     /// Notes what a group, by slot, has in a partition of the log of sessions.
@@ -76,7 +95,7 @@ impl Switchboard {
                 continue;
             }
             for chunk in part.ledger.settled().numbers() {
-                see(Unit::Chunk(ChunkPlace {
+                see(Unit::WholeChunk(ChunkPlace {
                     stream,
                     partition,
                     chunk,
@@ -175,6 +194,19 @@ impl Switchboard {
 }
 
 impl Queues {
+    /// The group that a chunk is of, if there is one with such a partition.
+    fn group_at(&self, place: &ChunkPlace) -> Option<u32> {
+        let queue = &self.all[*self.by_stream.get(&place.stream)? as usize];
+        let slot = *queue.groups.get(&place.group)?;
+        let parts = self.groups[slot as usize].parts.len();
+        ((place.partition as usize) < parts).then_some(slot)
+    }
+
+    fn part_of(&mut self, place: &ChunkPlace) -> Option<&mut Part> {
+        let slot = self.group_at(place)?;
+        Some(&mut self.groups[slot as usize].parts[place.partition as usize])
+    }
+
     /// Slots that groups may have.
     pub fn groups_capacity(&self) -> usize {
         self.groups.capacity()
