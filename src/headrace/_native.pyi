@@ -1529,8 +1529,6 @@ class Switchboard:
         group: str,
         topic_filter: str | None,
         number: int,
-        mono_ms: int,
-        wall_ms: int,
     ) -> None:
         """Whoever pulled has gone: what it got and has not settled is delivered again, at once."""
     def settle_queue(

@@ -129,15 +129,8 @@ class Pulls:
     def give_back(self, pulling: Pulling) -> None:
         """Whoever pulled has gone."""
         self._waiting.pop(pulling.number, None)
-        clock, asked = self._broker.clock, pulling.asked
-        self._switchboard.return_pull(
-            pulling.stream,
-            asked.group,
-            asked.filter,
-            pulling.number,
-            clock.mono_ms(),
-            clock.wall_ms(),
-        )
+        asked = pulling.asked
+        self._switchboard.return_pull(pulling.stream, asked.group, asked.filter, pulling.number)
         self._broker.runner.wake()
 
     async def settle(self, definition: StreamDefinition, asked: Settlement) -> list[str]:

@@ -2,7 +2,8 @@
 //!
 //! Two orders over one slab: by deadline, and by who holds them. Deadlines of deliveries come in
 //! order, so one is put at the end and taken from anywhere at the same cost, whatever is in flight;
-//! those that were given another one stand in an order of their own.
+//! those that were given another one stand in an order of their own. What somebody holds can be
+//! passed on as a whole, at the cost of one.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +32,10 @@ struct Links {
 
 #[derive(Debug)]
 struct Node {
-    flight: Flight,
+    offset: i64,
+    deadline_ms: u64,
+    /// In `Flights::hands`.
+    hand: usize,
     /// None of one that is in `odd`.
     by_deadline: Option<Links>,
     by_holder: Links,
@@ -42,6 +46,13 @@ struct Node {
 struct Ends {
     first: usize,
     last: usize,
+}
+
+/// What one holder has.
+#[derive(Debug)]
+struct Hand {
+    holder: u64,
+    ends: Ends,
 }
 
 const EMPTY: Ends = Ends {
@@ -56,7 +67,8 @@ pub struct Flights {
     by_deadline: Ends,
     /// Those whose deadline is not in the order in which they came.
     odd: BTreeSet<(u64, usize)>,
-    by_holder: Map<u64, Ends>,
+    hands: Slab<Hand>,
+    by_holder: Map<u64, usize>,
 }
 
 impl Flights {
@@ -66,6 +78,7 @@ impl Flights {
             nodes: Slab::new(),
             by_deadline: EMPTY,
             odd: BTreeSet::new(),
+            hands: Slab::new(),
             by_holder: Map::with_hasher(hash_key),
         }
     }
@@ -77,50 +90,75 @@ impl Flights {
 
     /// Adds one; it has this id until it is removed.
     pub fn add(&mut self, flight: Flight) -> usize {
-        let alone = Links {
-            before: NONE,
-            behind: NONE,
-        };
-        let id = self.nodes.insert(Node {
-            flight,
-            by_deadline: None,
-            by_holder: alone,
+        let Flight {
+            offset,
+            holder,
+            deadline_ms,
+        } = flight;
+        let hands = &mut self.hands;
+        let hand = *self.by_holder.entry(holder).or_insert_with(|| {
+            let ends = EMPTY;
+            hands.insert(Hand { holder, ends })
         });
-        let last = self.by_deadline.last;
-        if last == NONE || self.nodes[last].flight.deadline_ms <= flight.deadline_ms {
-            self.put_last(id);
-        } else {
-            self.odd.insert((flight.deadline_ms, id));
-        }
-        let ends = self.by_holder.entry(flight.holder).or_insert(EMPTY);
+        let ends = &mut self.hands[hand].ends;
         let before = ends.last;
+        let id = self.nodes.insert(Node {
+            offset,
+            deadline_ms,
+            hand,
+            by_deadline: None,
+            by_holder: Links {
+                before,
+                behind: NONE,
+            },
+        });
         ends.last = id;
         if before == NONE {
             ends.first = id;
         } else {
             self.nodes[before].by_holder.behind = id;
         }
-        self.nodes[id].by_holder.before = before;
+        let last = self.by_deadline.last;
+        if last == NONE || self.nodes[last].deadline_ms <= deadline_ms {
+            self.put_last(id);
+        } else {
+            self.odd.insert((deadline_ms, id));
+        }
         id
     }
 
     /// One of them.
     pub fn get(&self, id: usize) -> Flight {
-        self.nodes[id].flight
+        let node = &self.nodes[id];
+        Flight {
+            offset: node.offset,
+            holder: self.hands[node.hand].holder,
+            deadline_ms: node.deadline_ms,
+        }
     }
 
     /// Who has each.
     pub fn holders(&self) -> impl Iterator<Item = u64> + '_ {
-        self.nodes.iter().map(|(_, node)| node.flight.holder)
+        let nodes = self.nodes.iter();
+        nodes.map(|(_, node)| self.hands[node.hand].holder)
+    }
+
+    /// Gives all that `from` has to `to`, who has none.
+    pub fn pass_on(&mut self, from: u64, to: u64) {
+        if let Some(hand) = self.by_holder.remove(&from) {
+            self.hands[hand].holder = to;
+            let before = self.by_holder.insert(to, hand);
+            assert_eq!(before, None, "it has some");
+        }
     }
 
     /// Ends one.
-    pub fn remove(&mut self, id: usize) -> Flight {
+    pub fn remove(&mut self, id: usize) {
         self.displace(id);
         let Node {
-            flight, by_holder, ..
+            hand, by_holder, ..
         } = self.nodes.remove(id);
-        let ends = self.by_holder.get_mut(&flight.holder).expect("it has one");
+        let Hand { holder, ends } = &mut self.hands[hand];
         match by_holder.before {
             NONE => ends.first = by_holder.behind,
             before => self.nodes[before].by_holder.behind = by_holder.behind,
@@ -130,15 +168,15 @@ impl Flights {
             behind => self.nodes[behind].by_holder.before = by_holder.before,
         }
         if ends.first == NONE {
-            self.by_holder.remove(&flight.holder);
+            self.by_holder.remove(holder);
+            self.hands.remove(hand);
         }
-        flight
     }
 
     /// Gives one another deadline.
     pub fn extend(&mut self, id: usize, deadline_ms: u64) {
         self.displace(id);
-        self.nodes[id].flight.deadline_ms = deadline_ms;
+        self.nodes[id].deadline_ms = deadline_ms;
         self.odd.insert((deadline_ms, id));
     }
 
@@ -146,15 +184,16 @@ impl Flights {
     pub fn first(&self) -> Option<(usize, Flight)> {
         let in_order = (self.by_deadline.first != NONE).then(|| {
             let id = self.by_deadline.first;
-            (self.nodes[id].flight.deadline_ms, id)
+            (self.nodes[id].deadline_ms, id)
         });
         let first = in_order.into_iter().chain(self.odd.first().copied()).min();
-        first.map(|(_, id)| (id, self.nodes[id].flight))
+        first.map(|(_, id)| (id, self.get(id)))
     }
 
     /// One that `holder` has.
     pub fn held_by(&self, holder: u64) -> Option<usize> {
-        self.by_holder.get(&holder).map(|ends| ends.first)
+        let hand = self.by_holder.get(&holder)?;
+        Some(self.hands[*hand].ends.first)
     }
 
     /// Puts a node behind all that are in order.
@@ -172,7 +211,7 @@ impl Flights {
 
     fn displace(&mut self, id: usize) {
         let Some(Links { before, behind }) = self.nodes[id].by_deadline.take() else {
-            self.odd.remove(&(self.nodes[id].flight.deadline_ms, id));
+            self.odd.remove(&(self.nodes[id].deadline_ms, id));
             return;
         };
         match before {

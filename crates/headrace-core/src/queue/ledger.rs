@@ -412,6 +412,11 @@ impl Ledger {
         Some((flight.offset, failed))
     }
 
+    /// What `from` has is in the hands of `to`, who has nothing.
+    pub fn pass_on(&mut self, from: u64, to: u64) {
+        self.flights.pass_on(from, to);
+    }
+
     /// A message is dead that [`Self::next`] has told to be.
     ///
     /// # Panics

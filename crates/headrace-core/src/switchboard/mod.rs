@@ -434,7 +434,7 @@ impl Switchboard {
                 Timer::Session(session) => self.session_due(session, now),
                 Timer::Retained => self.purge_retained(now),
                 Timer::Streams => self.wake_readers(now),
-                Timer::Queue(group) => self.queue_due(group, now),
+                Timer::Queue(group) => self.queue_due(group),
                 Timer::Persist => {} // what is due is written by the next `persist`
             }
         }

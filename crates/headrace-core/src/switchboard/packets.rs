@@ -282,7 +282,7 @@ impl Switchboard {
             Packet::Pubrec(ack) => return self.pubrec(slot, &ack, now),
             Packet::Pubrel(ack) => self.pubrel(slot, &ack),
             Packet::Pubcomp(ack) => return self.pubcomp(slot, &ack, now),
-            Packet::Subscribe(subscribe) => return self.subscribe(slot, &subscribe, now),
+            Packet::Subscribe(subscribe) => return self.subscribe(slot, &subscribe),
             Packet::Unsubscribe(unsubscribe) => return self.unsubscribe(slot, &unsubscribe, now),
             Packet::Pingreq => {
                 self.answer(slot, &Packet::Pingresp);

@@ -95,7 +95,7 @@ impl Switchboard {
         }
         self.members_away(session, now);
         self.rest_feeds(session);
-        self.rest_consumers(session, !in_order, now);
+        self.rest_consumers(session, !in_order);
         self.session_due(session, now);
     }
 

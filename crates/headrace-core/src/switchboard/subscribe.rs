@@ -115,14 +115,14 @@ impl Listed {
 }
 
 impl Switchboard {
-    pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>, now: Now) -> Flow {
+    pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) -> Flow {
         if self.asks_for_streams(slot, subscribe) {
             return Flow::Next;
         }
         let mut listed = self.listed(slot);
         let share = listed.share(subscribe.filters.len());
         let none = Placements::new();
-        self.subscribe_some(slot, subscribe, share, (&none, &mut listed), now);
+        self.subscribe_some(slot, subscribe, share, (&none, &mut listed));
         if listed.reason_codes.len() < subscribe.filters.len() {
             return self.go_on_later(slot, listed);
         }
@@ -136,11 +136,10 @@ impl Switchboard {
         slot: u32,
         subscribe: &Subscribe<'_>,
         placements: &Placements,
-        now: Now,
     ) {
         let mut listed = Listed::default();
         let all = 0..subscribe.filters.len();
-        self.subscribe_some(slot, subscribe, all, (placements, &mut listed), now);
+        self.subscribe_some(slot, subscribe, all, (placements, &mut listed));
         self.answer_subscribe(slot, subscribe.packet_id, listed);
     }
 
@@ -150,7 +149,6 @@ impl Switchboard {
         subscribe: &Subscribe<'_>,
         some: Range<usize>,
         (placements, listed): (&Placements, &mut Listed),
-        now: Now,
     ) {
         let session = self.session_of(slot);
         let id = subscribe.subscription_id.unwrap_or(0);
@@ -158,7 +156,7 @@ impl Switchboard {
         for request in &subscribe.filters[some] {
             if let Some(wanted) = Wanted::of(request.filter) {
                 let told = &subscribe.user;
-                let granted = self.subscribe_to_queue(slot, id, request, (wanted, told), now);
+                let granted = self.subscribe_to_queue(slot, id, request, (wanted, told));
                 self.granted(request, granted, listed);
                 continue;
             }
@@ -388,7 +386,7 @@ impl Switchboard {
         for text in filters {
             let parsed = topic::Subscription::parse(text).expect("it was parsed when subscribed");
             if Wanted::of(text).is_some() {
-                self.leave_queue(session, text, now);
+                self.leave_queue(session, text);
             } else if stream_of(text).is_some() {
                 self.forget_feed(session, text);
             } else if parsed.group.is_some() {

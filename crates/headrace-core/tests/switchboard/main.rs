@@ -48,6 +48,7 @@ mod queues_hostile;
 mod queues_kept;
 mod queues_lives;
 mod queues_pull;
+mod queues_shares;
 mod queues_wire;
 mod repeats;
 mod replay;

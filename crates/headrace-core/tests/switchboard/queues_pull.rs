@@ -269,15 +269,14 @@ fn who_goes_before_it_is_answered_gives_back_at_once_and_has_not_failed() {
     depot.enqueue(publisher, "$queue/jobs", "one", &[]);
     let gone = depot.pull("g", ALL);
     let other = depot.pull("g", WAITING);
-    let now = depot.stage.now;
     let switchboard = &mut depot.stage.switchboard;
-    switchboard.return_pull(JOBS, ("g", None), gone, now);
+    switchboard.return_pull(JOBS, ("g", None), gone);
     depot.settle();
     assert_eq!(depot.pulled(other), Some(pairs(&[("one", "0:0:2")])));
     // One that waits is not there any more.
     let gone = depot.pull("g", WAITING);
     let switchboard = &mut depot.stage.switchboard;
-    switchboard.return_pull(JOBS, ("g", None), gone, now);
+    switchboard.return_pull(JOBS, ("g", None), gone);
     depot.enqueue(publisher, "$queue/jobs", "two", &[]);
     assert_eq!(depot.got("g"), pairs(&[("two", "0:1:1")]));
     let groups = depot.stage.switchboard.queue_groups(JOBS).unwrap();

@@ -316,18 +316,8 @@ impl Switchboard {
         pulled.collect()
     }
 
-    fn return_pull(
-        &mut self,
-        stream: u64,
-        group: &str,
-        topic_filter: Option<&str>,
-        number: u64,
-        mono_ms: u64,
-        wall_ms: i64,
-    ) {
-        let now = now(mono_ms, wall_ms);
-        self.0
-            .return_pull(stream, (group, topic_filter), number, now);
+    fn return_pull(&mut self, stream: u64, group: &str, topic_filter: Option<&str>, number: u64) {
+        self.0.return_pull(stream, (group, topic_filter), number);
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of a settlement")]

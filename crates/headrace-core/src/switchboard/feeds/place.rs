@@ -168,7 +168,7 @@ impl Switchboard {
             user: borrowed(&waiting.user),
             filters: filters.collect(),
         };
-        self.subscribe_each(slot, &subscribe, &placements, now);
+        self.subscribe_each(slot, &subscribe, &placements);
         self.unpark(slot, now);
         Ok(())
     }

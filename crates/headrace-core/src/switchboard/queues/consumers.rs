@@ -9,7 +9,6 @@ use super::message::number_of;
 use super::{Consumer, Sharing, Unwanted, Wanted};
 use crate::mqtt::packet::{QoS, SubscriptionRequest, Version};
 use crate::mqtt::reason;
-use crate::queue::Failed;
 use crate::session::{Consuming, Consumption, Handed, Subscription};
 use crate::switchboard::connect::is_assigned;
 use crate::switchboard::subscribe::Refusal;
@@ -65,7 +64,6 @@ impl Switchboard {
         id: u32,
         request: &SubscriptionRequest<'_>,
         (wanted, told): (Result<Wanted<'_>, Unwanted>, &[(&str, &str)]),
-        now: Now,
     ) -> Result<QoS, Refusal> {
         let wrong = |text: String| Refusal::of_queue(reason::IMPLEMENTATION_SPECIFIC, text.into());
         let (session, version) = (
@@ -119,7 +117,7 @@ impl Switchboard {
             ));
         }
         self.make_room_for_filter(session, filter, decision, 1)?;
-        let before = self.stop_consuming(session, filter, now);
+        let before = self.stop_consuming(session, filter);
         let state = &mut self.sessions[session as usize];
         let subscription = Subscription {
             qos,
@@ -209,19 +207,19 @@ impl Switchboard {
     }
 
     /// A session consumes by a filter no longer. What it has goes to others.
-    pub(in crate::switchboard) fn leave_queue(&mut self, session: u32, filter: &str, now: Now) {
-        if let Some(group) = self.stop_consuming(session, filter, now) {
+    pub(in crate::switchboard) fn leave_queue(&mut self, session: u32, filter: &str) {
+        if let Some(group) = self.stop_consuming(session, filter) {
             self.end_if_nameless(group);
         }
     }
 
     /// As [`Self::leave_queue`], where the session may go on in the group, which is told.
-    fn stop_consuming(&mut self, session: u32, filter: &str, now: Now) -> Option<u32> {
+    fn stop_consuming(&mut self, session: u32, filter: &str) -> Option<u32> {
         let consuming = self.sessions[session as usize].consuming.as_mut()?;
         self.queues.subscriptions -= usize::from(consuming.terms.remove(filter).is_some());
         // What it was handed and has not acknowledged stays in its window until it does.
         let consumer = consuming.consumers.remove(filter)?;
-        self.return_held(consumer, false, now);
+        self.queues.return_held(consumer, false);
         let gone = self.queues.consumers.remove(&consumer);
         let gone = gone.expect("it was one");
         let group = &mut self.queues.groups[gone.group as usize];
@@ -241,19 +239,14 @@ impl Switchboard {
 
     /// The connection of a session is gone: what it has of queues goes to others, and has failed
     /// where the client did not say good-bye.
-    pub(in crate::switchboard) fn rest_consumers(
-        &mut self,
-        session: u32,
-        has_failed: bool,
-        now: Now,
-    ) {
+    pub(in crate::switchboard) fn rest_consumers(&mut self, session: u32, has_failed: bool) {
         self.end_exchanges(session);
         let Some(consuming) = &self.sessions[session as usize].consuming else {
             return;
         };
         let consumers: Vec<u64> = consuming.consumers.values().copied().collect();
         for consumer in consumers {
-            self.return_held(consumer, has_failed, now);
+            self.queues.return_held(consumer, has_failed);
         }
     }
 
@@ -301,49 +294,6 @@ impl Switchboard {
         }
     }
 
-    /// What a consumer has comes again, to others first.
-    fn return_held(&mut self, number: u64, has_failed: bool, now: Now) {
-        let consumer = self.queues.consumers.get_mut(&number);
-        let consumer = consumer.expect("it is one");
-        let group = consumer.group;
-        if std::mem::take(&mut consumer.held) > 0 {
-            self.return_all(group, number, has_failed, now);
-        }
-    }
-
-    /// As [`Self::return_held`], of whoever has something of a group.
-    pub(super) fn return_all(&mut self, group: u32, holder: u64, has_failed: bool, now: Now) {
-        let partitions = self.queues.groups[group as usize].parts.len() as u32;
-        for partition in 0..partitions {
-            loop {
-                let random = self.queues.random();
-                let of = &mut self.queues.groups[group as usize];
-                let ledger = &mut of.parts[partition as usize].ledger;
-                let Some((offset, failed)) = ledger.gone(holder, has_failed, now, random) else {
-                    break;
-                };
-                of.counts.failed += u64::from(has_failed);
-                self.has_failed(group, partition, offset, failed, None);
-            }
-        }
-    }
-
-    /// What became of a message that was not settled.
-    pub(super) fn has_failed(
-        &mut self,
-        group: u32,
-        partition: u32,
-        offset: i64,
-        failed: Failed,
-        reason: Option<&str>,
-    ) {
-        if let Failed::Dead(cause) = failed {
-            self.dies(group, partition, offset, cause, reason);
-        }
-        self.queues.change(group, partition);
-        self.queues.heat(group, partition);
-    }
-
     /// Ends the exchanges of what a session was handed: it is sent none of it again.
     fn end_exchanges(&mut self, session: u32) {
         let state = &mut self.sessions[session as usize];
@@ -378,7 +328,7 @@ impl Switchboard {
     /// connection.
     fn end_of_queue(&mut self, session: u32, filter: &str, now: Now) {
         self.take_subscription(session, filter);
-        self.leave_queue(session, filter, now);
+        self.leave_queue(session, filter);
         if let Some(slot) = self.sessions[session as usize].connection {
             self.close(
                 slot,

@@ -30,6 +30,7 @@ mod peek;
 mod piece;
 mod pull;
 mod report;
+mod returns;
 mod serve;
 mod settings;
 mod settle;
@@ -51,6 +52,7 @@ use dead::Burial;
 use part::Part;
 use piece::Piece;
 use pull::Pull;
+use returns::{Return, ENDS_MAX};
 
 pub(super) use address::{Address, Unwanted, Wanted, BELOW};
 pub(super) use keep::{ChunkPlace, Kept};
@@ -200,7 +202,11 @@ pub(super) struct Queues {
     kept_bytes: usize,
     /// Slots of queues whose stream is no more.
     gone: Vec<u32>,
+    /// What is to come again, in turn.
+    returns: VecDeque<Return>,
     steps: usize,
+    /// Of the turn, as [`ENDS_MAX`].
+    ends: usize,
     draws: u64,
     topic: String,
     packet: Vec<u8>,
@@ -231,7 +237,9 @@ impl Queues {
             pieces_bytes: 0,
             kept_bytes: 0,
             gone: Vec::new(),
+            returns: VecDeque::new(),
             steps: STEPS_MAX,
+            ends: ENDS_MAX,
             draws: 0,
             topic: String::new(),
             packet: Vec::new(),
@@ -245,7 +253,7 @@ impl Queues {
 
     /// Whether another turn brings something on.
     pub fn is_due(&self) -> bool {
-        !self.due.is_empty()
+        !self.due.is_empty() || !self.returns.is_empty()
     }
 
     /// The stream may be a queue, and is no more.

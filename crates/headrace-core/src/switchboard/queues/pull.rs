@@ -151,13 +151,7 @@ impl Switchboard {
 
     /// Whoever pulled has gone, and may have none of what it was to get: it is delivered again, at
     /// once, which is no failure. What is settled stays so.
-    pub fn return_pull(
-        &mut self,
-        stream: u64,
-        (group, filter): (&str, Option<&str>),
-        number: u64,
-        now: Now,
-    ) {
+    pub fn return_pull(&mut self, stream: u64, (group, filter): (&str, Option<&str>), number: u64) {
         self.queues.end_pull(number);
         self.queues.pulled.retain(|pulled| pulled.number != number);
         let (Some(queue), Ok(name)) = (
@@ -168,7 +162,7 @@ impl Switchboard {
         };
         let groups = &self.queues.all[*queue as usize].groups;
         if let Some(slot) = groups.get(&*name).copied() {
-            self.return_all(slot, number, false, now);
+            self.queues.return_all(slot, number, false);
         }
     }
 
@@ -185,8 +179,9 @@ impl Switchboard {
             );
         }
         for (slot, holder) in held {
-            self.return_all(slot, holder, false, now);
+            self.queues.return_all(slot, holder, false);
         }
+        self.return_rest(now);
     }
 
     /// Gives a message to a pull.

@@ -6,7 +6,7 @@ use super::address::BELOW;
 use super::lost::Unread;
 use super::message::{meta_of, write_topic};
 use super::pull::is_pull;
-use super::{Asked, Piece, Queues, Sharing, FAILED_MS, STEPS_MAX};
+use super::{Asked, Piece, Queues, Sharing, ENDS_MAX, FAILED_MS, STEPS_MAX};
 use crate::mqtt::packet::QoS;
 use crate::queue::{Ledger, Next};
 use crate::record::Record;
@@ -29,7 +29,8 @@ pub(super) enum Found {
 impl Switchboard {
     /// Hands out what groups have for consumers with room.
     pub(in crate::switchboard) fn serve_queues(&mut self, now: Now) {
-        self.queues.steps = STEPS_MAX;
+        (self.queues.steps, self.queues.ends) = (STEPS_MAX, ENDS_MAX);
+        self.return_on(now);
         for _ in 0..self.queues.due.len() {
             if self.queues.steps == 0 {
                 break; // who has had no turn is first in the next
@@ -42,23 +43,25 @@ impl Switchboard {
         }
     }
 
-    /// The time of a group has come.
-    pub(in crate::switchboard) fn queue_due(&mut self, slot: u32, now: Now) {
+    /// The time of a group has come: it has its turn.
+    pub(in crate::switchboard) fn queue_due(&mut self, slot: u32) {
         if let Some(group) = self.queues.groups.get_mut(slot as usize) {
             group.timer_ms = None;
-            self.wake_parts(slot, now);
             self.queues.touch(slot);
-            self.set_queue_timer(slot);
         }
     }
 
-    /// Lets deliveries fail whose deadline has passed, and goes on with what has rested.
+    /// Lets deliveries fail whose deadline has passed, as many as the turn has room for, and goes on
+    /// with what has rested.
     fn wake_parts(&mut self, slot: u32, now: Now) {
         while let Some((at, partition)) = self.queues.groups[slot as usize].wakes.first().copied() {
             if at > now.mono_ms {
                 break;
             }
             loop {
+                if self.queues.ends == 0 {
+                    return self.queues.touch(slot);
+                }
                 let random = self.queues.random();
                 let group = &mut self.queues.groups[slot as usize];
                 let part = &mut group.parts[partition as usize];
@@ -67,6 +70,7 @@ impl Switchboard {
                     break;
                 };
                 group.counts.failed += 1;
+                self.queues.ends -= 1;
                 self.queues.release(flight.holder);
                 self.has_failed(slot, partition, flight.offset, failed, Some("deadline"));
             }

@@ -44,6 +44,9 @@ impl Switchboard {
             );
         }
         held.retain(|holder, _| !is_pull(*holder)); // of those that are over
+        for coming in &queues.returns {
+            held.remove(&coming.holder);
+        }
         assert!(held.is_empty(), "who is gone has nothing");
         queues.validate_pulls();
         assert_eq!(held_bytes, queues.held_bytes());

@@ -18,7 +18,6 @@ pub struct Puller {
 impl Life {
     /// Somebody pulls, waits no longer, or is gone before it was answered.
     pub fn pull(&mut self) {
-        let now = self.depot.stage.now;
         let switchboard = &mut self.depot.stage.switchboard;
         let group = (GROUPS[0], None);
         match self.random.below(4) {
@@ -45,7 +44,7 @@ impl Life {
                     self.puller.unanswered.pop().map(|(number, _)| number)
                 };
                 if let Some(number) = number {
-                    switchboard.return_pull(JOBS, group, number, now);
+                    switchboard.return_pull(JOBS, group, number);
                     self.puller.unanswered.retain(|(each, _)| *each != number);
                 }
             }
