@@ -434,3 +434,37 @@ fn a_look_takes_no_message_for_one_that_a_filter_brings() {
         assert_eq!(told, wanted, "{filter}");
     }
 }
+
+#[test]
+fn what_comes_while_nobody_consumes_is_there_for_who_does_and_grows_too_old() {
+    let short = QueueSettings {
+        ttl_ms: 10_000,
+        keeps_dead: false,
+        ..settings()
+    };
+    let (mut depot, publisher, worker) = with(short, 1);
+    let groups: Vec<String> = (0..5).map(|number| format!("g{number}")).collect();
+    for group in &groups {
+        assert_eq!(depot.got(group), []);
+    }
+    depot.subscribe(worker, "$queue/jobs", &[("prefetch", "1")]);
+    depot.stage.hang_up(worker);
+    depot.enqueue(publisher, "$queue/jobs", "1", &[]);
+    depot.wait(4_000);
+    for payload in ["2", "3"] {
+        depot.enqueue(publisher, "$queue/jobs", payload, &[]);
+    }
+    // It is there for who comes, and grows too old in its turn.
+    assert_eq!(
+        depot.got("g3"),
+        pairs(&[("1", "0:0:1"), ("2", "0:1:1"), ("3", "0:2:1")])
+    );
+    depot.wait(6_000);
+    assert_eq!(depot.got("g1"), pairs(&[("2", "0:1:1"), ("3", "0:2:1")]));
+    depot.wait(4_000);
+    assert_eq!(depot.depth(JOBS), 5, "what is in flight");
+    // One that was served and has no more waits for what comes.
+    let waiting = depot.pull("g0", WAITING);
+    depot.enqueue(publisher, "$queue/jobs", "4", &[]);
+    assert_eq!(depot.pulled(waiting), Some(pairs(&[("4", "0:3:1")])));
+}

@@ -34,6 +34,7 @@ impl Switchboard {
         let group = &mut self.queues.groups[slot as usize];
         let part = &mut group.parts[partition as usize];
         let attempt = part.ledger.deliver(offset, holder, now);
+        part.is_aged = false;
         group.counts.delivered += 1;
         group.counts.redelivered += u64::from(attempt > 1);
         if let Some(ms) = part.ledger.waited_ms(offset) {

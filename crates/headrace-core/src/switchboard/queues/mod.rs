@@ -328,6 +328,7 @@ impl Queues {
         if !std::mem::replace(&mut part.is_hot, true) {
             group.hot.push_back(partition);
         }
+        part.is_aged = false;
         group.aging.insert(partition);
         self.touch(slot);
     }
@@ -441,7 +442,9 @@ impl Switchboard {
             }
             let part = &mut self.queues.groups[group as usize].parts[partition as usize];
             part.ledger.grown(end);
-            self.queues.heat(group, partition);
+            if !self.is_asleep(group, partition) {
+                self.queues.heat(group, partition);
+            }
         }
         self.measure_again(slot);
         true
@@ -461,3 +464,6 @@ impl Switchboard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,6 +37,9 @@ pub(super) struct Part {
     pub wake_ms: Option<u64>,
     /// In `Group::hot`.
     pub is_hot: bool,
+    /// Its first message is at hand, and when that is too old is known: more behind it tells nothing
+    /// as long as nobody takes any.
+    pub is_aged: bool,
     /// In `Queues::changed`.
     pub is_changed: bool,
     /// Where its log ends is not known yet.
@@ -62,6 +65,7 @@ impl Part {
             expire_ms: None,
             wake_ms: None,
             is_hot: false,
+            is_aged: false,
             is_changed: false,
             is_restored: false,
             is_blocked: false,

@@ -1,7 +1,7 @@
 //! What a queue does with more than it may owe, and with what grows old while nobody takes it.
 
 use super::serve::Found;
-use super::{Excess, Part, Queues};
+use super::{Excess, Part, Queues, Sharing};
 use crate::queue::{share, Cause, Ledger, Oldest};
 use crate::record::Batches;
 use crate::switchboard::{Counter, Switchboard};
@@ -71,6 +71,7 @@ impl Switchboard {
                     let group = &mut self.queues.groups[slot as usize];
                     let part = &mut group.parts[partition as usize];
                     part.expire_ms = part.ledger.expires_ms(offset, now);
+                    part.is_aged = true;
                 }
                 Found::Nothing => {}
                 Found::Turn => {
@@ -80,6 +81,22 @@ impl Switchboard {
                 }
             }
             self.queues.change(slot, partition);
+        }
+    }
+
+    /// Whether it is all one to a group that there is more of a partition, until somebody comes who
+    /// could take some, or the time of its first message.
+    pub(super) fn is_asleep(&self, slot: u32, partition: u32) -> bool {
+        let group = &self.queues.groups[slot as usize];
+        let settings = &self.queues.all[group.queue as usize].settings;
+        let sheds = settings.depth.is_bounded() && settings.depth.excess != Excess::Refuse;
+        let part = &group.parts[partition as usize];
+        if sheds || !part.is_aged || !part.is_hot {
+            return false;
+        }
+        match settings.sharing {
+            Sharing::Shared => group.line.is_empty(),
+            _ => !group.members.iter().any(|number| self.is_here(*number)),
         }
     }
 
