@@ -7,6 +7,8 @@ from contextlib import closing
 from functools import partial
 
 import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from conftest import RunningNode, headrace, wait_for
 from headrace.queue_settings import OF_DEAD_LETTERS, QUEUE_SETTINGS
@@ -257,6 +259,32 @@ def test_of_a_queue_with_one_consumer_at_a_time_the_next_takes_over(node):
         assert first.receive().payload == b"one"
         drop(first.paho)
         assert second.receive().payload == b"one"
+
+
+@pytest.mark.parametrize("consumers", ["single", "exclusive"])
+def test_who_comes_back_takes_no_queue_from_who_consumes_it_by_now(node, consumers):
+    make(node, settings={"consumers": consumers})
+    lasting = Properties(PacketTypes.CONNECT)
+    lasting.SessionExpiryInterval = 300
+    with (
+        Client(node) as producer,
+        Client(node, client_id="first", properties=lasting) as first,
+        Client(node, client_id="second") as second,
+    ):
+        assert first.subscribe("$queue/jobs?group=g") == 1
+        first.paho.disconnect()
+        first.event("disconnect")
+        wait_for(lambda: not group(node, "g")["consumers"][0]["connected"])
+        assert second.subscribe("$queue/jobs?group=g") == 1
+        drop(first.paho)
+        first.paho.reconnect()
+        first.paho.loop_start()
+        assert first.event("connect")[2].session_present
+        if consumers == "exclusive":
+            assert first.event("disconnect")[3].value == 0x97
+        producer.publish("$queue/jobs", b"one")
+        assert second.receive().payload == b"one"
+        assert first.messages.empty()
 
 
 def test_a_dedup_id_is_known_after_a_crash(tmp_path):

@@ -324,6 +324,7 @@ impl Switchboard {
         self.connections[slot as usize].exchange = exchange;
         if is_told {
             self.return_to_streams(session, now);
+            self.return_to_queues(session, now);
             if self.connections[slot as usize].session.is_some() {
                 self.pump(slot, now);
             }

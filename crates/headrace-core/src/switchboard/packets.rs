@@ -358,6 +358,7 @@ impl Switchboard {
         {
             let text = match reason {
                 "stream_deleted" => Some("a stream that it reads was deleted"),
+                "queue_taken" => Some("another client consumes a queue that takes one of a group"),
                 "queue_deleted" => Some("a queue that it consumes was deleted"),
                 _ => None,
             };

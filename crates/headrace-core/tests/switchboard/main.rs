@@ -49,6 +49,7 @@ mod queues_kept;
 mod queues_lives;
 mod queues_pull;
 mod queues_shares;
+mod queues_turn;
 mod queues_wire;
 mod repeats;
 mod replay;

@@ -437,11 +437,9 @@ fn a_look_takes_no_message_for_one_that_a_filter_brings() {
 
 #[test]
 fn what_comes_while_nobody_consumes_is_there_for_who_does_and_grows_too_old() {
-    let short = QueueSettings {
-        ttl_ms: 10_000,
-        keeps_dead: false,
-        ..settings()
-    };
+    let mut short = settings();
+    short.policy.ttl_ms = 10_000;
+    short.keeps_dead = false;
     let (mut depot, publisher, worker) = with(short, 1);
     let groups: Vec<String> = (0..5).map(|number| format!("g{number}")).collect();
     for group in &groups {

@@ -22,6 +22,10 @@ const PREFETCH_MAX: u32 = 65_535;
 /// Longest name of a group, bytes: that of a client id, or of Kafka's group ids in practice.
 const GROUP_BYTES_MAX: usize = 1024;
 
+/// Why a connection ends: a queue that its client consumed is no more, or another client has it.
+const DELETED: (&str, u8) = ("queue_deleted", reason::ADMINISTRATIVE_ACTION);
+const TAKEN: (&str, u8) = ("queue_taken", reason::QUOTA_EXCEEDED);
+
 /// How a subscription consumes, as options of its filter and user properties say.
 ///
 /// # Errors
@@ -146,13 +150,42 @@ impl Switchboard {
             return None;
         }
         let name = group_name(&self.sessions[session as usize].client_id, wanted, terms);
-        let group = &self.queues.groups[*queue.groups.get(&name)? as usize];
-        let mut here = group.members.iter().filter(|number| self.is_here(**number));
-        let other = here.find_map(|number| {
+        let other = self.other_consumer(session, *queue.groups.get(&name)?)?;
+        Some(&self.sessions[other as usize].client_id)
+    }
+
+    /// Another session that consumes in a group, and is connected.
+    fn other_consumer(&self, session: u32, group: u32) -> Option<u32> {
+        let members = self.queues.groups[group as usize].members.iter();
+        let mut here = members.filter(|number| self.is_here(**number));
+        here.find_map(|number| {
             let other = self.queues.consumers[number].session;
             (other != session).then_some(other)
-        })?;
-        Some(&self.sessions[other as usize].client_id)
+        })
+    }
+
+    /// A client has come back: it comes behind those that are there. What it consumed of a queue
+    /// that takes one consumer of a group, and which another one has by now, it consumes no longer,
+    /// and notices by the end of its connection.
+    pub(in crate::switchboard) fn return_to_queues(&mut self, session: u32, now: Now) {
+        let Some(consuming) = &self.sessions[session as usize].consuming else {
+            return;
+        };
+        let mut taken: Vec<Box<str>> = Vec::new();
+        for (filter, number) in &consuming.consumers {
+            let since = self.queues.number();
+            let consumer = self.queues.consumers.get_mut(number).expect("it is one");
+            consumer.since = since;
+            let group = consumer.group;
+            let queue = self.queues.groups[group as usize].queue;
+            let sharing = self.queues.all[queue as usize].settings.sharing;
+            if sharing == Sharing::Exclusive && self.other_consumer(session, group).is_some() {
+                taken.push(filter.clone());
+            }
+        }
+        for filter in taken {
+            self.end_of_queue(session, &filter, TAKEN, now);
+        }
     }
 
     /// A subscription as the log has it; it consumes as soon as its queue is there.
@@ -190,6 +223,7 @@ impl Switchboard {
         let consumer = Consumer {
             session,
             group,
+            since: number,
             prefetch: terms.prefetch as usize,
             held: 0,
             qos,
@@ -319,23 +353,23 @@ impl Switchboard {
             let filter = all.find(|(_, consumer)| **consumer == number);
             let filter = filter.map(|(filter, _)| filter.clone());
             if let Some(filter) = filter {
-                self.end_of_queue(session, &filter, now);
+                self.end_of_queue(session, &filter, DELETED, now);
             }
         }
     }
 
-    /// A client loses a subscription to a queue that is no more, and notices by the end of its
-    /// connection.
-    fn end_of_queue(&mut self, session: u32, filter: &str, now: Now) {
+    /// A client loses a subscription to a queue, and notices by the end of its connection.
+    fn end_of_queue(
+        &mut self,
+        session: u32,
+        filter: &str,
+        (why, code): (&'static str, u8),
+        now: Now,
+    ) {
         self.take_subscription(session, filter);
         self.leave_queue(session, filter);
         if let Some(slot) = self.sessions[session as usize].connection {
-            self.close(
-                slot,
-                "queue_deleted",
-                Some(reason::ADMINISTRATIVE_ACTION),
-                now,
-            );
+            self.close(slot, why, Some(code), now);
         }
     }
 }

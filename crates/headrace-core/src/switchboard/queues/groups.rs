@@ -53,6 +53,7 @@ impl Queues {
             name: Arc::clone(name),
             parts: parts.collect(),
             members: BTreeSet::new(),
+            active: None,
             line: VecDeque::new(),
             hot: VecDeque::new(),
             mourning: BTreeSet::new(),

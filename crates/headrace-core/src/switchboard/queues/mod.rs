@@ -35,6 +35,7 @@ mod serve;
 mod settings;
 mod settle;
 mod shed;
+mod turn;
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -106,9 +107,11 @@ struct Group {
     /// With its filter behind a NUL, where it has one.
     name: Arc<str>,
     parts: Vec<Part>,
-    /// Consumers that are subscriptions, in the order in which they came.
+    /// Consumers that are subscriptions.
     members: BTreeSet<u64>,
-    /// Of those, the ones that may have room, and pulls, in turn.
+    /// Of those, the one that is given all, where the queue gives to one: its client is connected.
+    active: Option<u64>,
+    /// Of the members, the ones that may have room, and pulls, in turn.
     line: VecDeque<u64>,
     /// Partitions that may have something to give out, in turn.
     hot: VecDeque<u32>,
@@ -143,6 +146,8 @@ fn named(group: &str) -> (&str, Option<&str>) {
 struct Consumer {
     session: u32,
     group: u32,
+    /// Which no other has: who came before has a lower one, and who comes back comes anew.
+    since: u64,
     /// Deliveries that may be open, as it has said; 0 where that is the queue's to say.
     prefetch: usize,
     /// Deliveries that are open.

@@ -96,8 +96,13 @@ impl Queues {
     /// What a consumer has comes again, to others first.
     pub(super) fn return_held(&mut self, consumer: u64, has_failed: bool) {
         let state = self.consumers.get_mut(&consumer).expect("it is one");
-        let group = state.group;
-        if std::mem::take(&mut state.held) == 0 {
+        let (group, held) = (state.group, std::mem::take(&mut state.held));
+        let active = &mut self.groups[group as usize].active;
+        if *active == Some(consumer) {
+            *active = None;
+            self.touch(group); // who is next may have room
+        }
+        if held == 0 {
             return;
         }
         let nobody = self.number();

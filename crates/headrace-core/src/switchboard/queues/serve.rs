@@ -5,13 +5,10 @@ use std::sync::Arc;
 use super::address::BELOW;
 use super::lost::Unread;
 use super::message::{meta_of, write_topic};
-use super::pull::is_pull;
-use super::{Asked, Piece, Queues, Sharing, ENDS_MAX, FAILED_MS, STEPS_MAX};
-use crate::mqtt::packet::QoS;
+use super::{Asked, Piece, Queues, ENDS_MAX, FAILED_MS, STEPS_MAX};
 use crate::queue::{Ledger, Next};
 use crate::record::Record;
 use crate::switchboard::feeds::StreamRead;
-use crate::switchboard::retained::AHEAD_BYTES_MAX;
 use crate::switchboard::{Counter, Switchboard, READ_BYTES};
 use crate::topic;
 use crate::Now;
@@ -123,46 +120,6 @@ impl Switchboard {
         self.queues.end_dry_pulls(slot);
         self.bury_ready(slot, now);
         self.set_queue_timer(slot);
-    }
-
-    /// The next consumer in turn that has room; it stands first in the line then.
-    fn next_consumer(&mut self, slot: u32) -> Option<u64> {
-        let group = &self.queues.groups[slot as usize];
-        if self.queues.all[group.queue as usize].settings.sharing != Sharing::Shared {
-            let mut here = group.members.iter().filter(|number| self.is_here(**number));
-            let first = here.next().copied();
-            return first.filter(|number| self.consumer_has_room(*number));
-        }
-        while let Some(number) = self.queues.groups[slot as usize].line.front().copied() {
-            if is_pull(number) || self.consumer_has_room(number) {
-                return Some(number);
-            }
-            // It stands there again as soon as it may have some.
-            self.queues.groups[slot as usize].line.pop_front();
-            let consumer = self.queues.consumers.get_mut(&number);
-            consumer.expect("it is one").is_in_line = false;
-        }
-        None
-    }
-
-    /// Whether the client of a consumer is connected.
-    pub(super) fn is_here(&self, number: u64) -> bool {
-        let session = self.queues.consumers[&number].session;
-        self.sessions[session as usize].connection.is_some()
-    }
-
-    fn consumer_has_room(&self, number: u64) -> bool {
-        let consumer = &self.queues.consumers[&number];
-        let state = &self.sessions[consumer.session as usize];
-        let Some(slot) = state
-            .connection
-            .filter(|_| consumer.held < self.queues.prefetch_of(consumer))
-        else {
-            return false;
-        };
-        let waiting = self.connections[slot as usize].out.len() + state.outbound.queued_bytes();
-        let bytes_max = AHEAD_BYTES_MAX.min(self.outbound_bytes_max() / 2);
-        waiting <= bytes_max && (consumer.qos == QoS::AtMostOnce || state.outbound.has_room())
     }
 
     /// Looks for a message in the partitions of a group, in turn; that of the one that is found

@@ -26,10 +26,10 @@ fn settings() -> QueueSettings {
             },
             failures_max: 0,
             total_ms: 0,
+            ttl_ms: 60_000,
             read_ahead: 100,
             prioritises: false,
         },
-        ttl_ms: 60_000,
         depth: Depth::default(),
         batch_messages: 500,
         prefetch: 10,
@@ -72,7 +72,7 @@ fn more_of_a_queue_is_no_work_for_groups_that_nobody_consumes() {
     );
     switchboard.collect(NOW);
     while let Some(read) = switchboard.next_read(NOW) {
-        assert!(switchboard.queue_fed(read.ticket, (&batch, 0), NOW));
+        assert!(switchboard.queue_fed(read.ticket, (&batch, &[]), NOW));
         switchboard.collect(NOW);
     }
     switchboard.advanced(JOBS, 0, 2);

@@ -28,6 +28,9 @@ impl Switchboard {
                 let is_dead = |offset| part.deaths.contains_key(offset);
                 assert!(part.unburied.iter().all(is_dead));
             }
+            if let Some(active) = group.active {
+                assert!(group.members.contains(&active) && self.is_here(active));
+            }
             for number in group.line.iter().filter(|number| !is_pull(**number)) {
                 assert_eq!(queues.consumers[number].group, slot as u32);
             }
