@@ -143,6 +143,22 @@ def test_order(worker, queue_with, name, order, given):
         assert worker.receive().payload == rest[0]
 
 
+@pytest.mark.setting("queues.order")
+@pytest.mark.parametrize("order", ["key", "strict"])
+def test_another_order_holds_for_what_is_in_flight(node, worker, queue_with, name, order):
+    topic = queue_with()
+    for payload in (b"1", b"2"):
+        worker.publish(topic, payload, **keyed("a"))
+    first, second = worker.receive(), worker.receive()
+    status, _ = node.call("PATCH", f"/api/v1/queues/{name}", {"settings": {"order": order}})
+    assert status == 200
+    assert settle(worker, second, "nack", name, ("delay", "0")) == 0
+    assert settle(worker, first, "extend", name) == 0  # what came of that is here before this
+    assert worker.messages.empty()
+    assert settle(worker, first, queue=name) == 0
+    assert worker.receive().payload == b"2"
+
+
 @pytest.mark.setting("queues.consumers")
 def test_consumers(node, worker, queue_with, name):
     topic = queue_with(consumers="single")

@@ -17,6 +17,7 @@ const PLAIN: Meta = Meta {
     priority: 0,
     since_ms: 0,
     due_ms: 0,
+    delay_ms: u64::MAX,
     expires_ms: i64::MAX,
 };
 

@@ -1,5 +1,6 @@
 //! One partition of a queue, as one group has it.
 
+mod aside;
 mod failure;
 mod priority;
 mod rows;
@@ -7,7 +8,7 @@ mod shed;
 mod validate;
 mod views;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::flights::{Flight, Flights};
 use super::settled::Settled;
@@ -18,9 +19,6 @@ use crate::hash::{Key, Map};
 use crate::Now;
 use rows::Row;
 pub use shed::Oldest;
-
-/// The one key of all messages, where they are given out one at a time.
-const ALL: u64 = 0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -44,6 +42,10 @@ struct Entry {
     /// Of the first delivery, milliseconds since 1970.
     first_ms: i64,
     state: State,
+    /// In the row of its key.
+    stands: bool,
+    /// It was given out before others of its key, in another order.
+    overtook: bool,
 }
 
 /// What one group was given of one partition, and what it is owed.
@@ -58,6 +60,8 @@ pub struct Ledger {
     open: Map<i64, Entry>,
     ready: [BTreeSet<i64>; PRIORITIES],
     resting: BTreeSet<(u64, i64)>,
+    /// Of those, the ones that wait for somebody who takes so many bytes.
+    aside: BTreeMap<i64, usize>,
     flights: Flights,
     rows: Map<u64, Row>,
     dying: usize,
@@ -88,6 +92,7 @@ impl Ledger {
             open: Map::with_hasher(hash_key),
             ready: Default::default(),
             resting: BTreeSet::new(),
+            aside: BTreeMap::new(),
             flights: Flights::new(hash_key),
             rows: Map::with_hasher(hash_key),
             dying: 0,
@@ -170,10 +175,14 @@ impl Ledger {
         (self.reached, self.attempt_max) = (reached, reached.1);
     }
 
-    /// Another policy, for what is delivered, fails or grows too old from now on.
+    /// Another policy, for what is delivered, fails or grows too old from now on. In another order
+    /// nothing is given out that it forbids, of what is known already neither.
     pub fn set_policy(&mut self, policy: Policy) {
-        self.policy = policy;
+        let before = std::mem::replace(&mut self.policy, policy).order;
         self.shed_from = self.settled.floor();
+        if before != policy.order {
+            self.reorder();
+        }
     }
 
     /// What can be done now.
@@ -214,19 +223,24 @@ impl Ledger {
             if due_ms > now.mono_ms {
                 break;
             }
-            self.resting.pop_first();
+            self.rested(due_ms, offset);
             self.join(offset);
         }
     }
 
     /// Where reading goes on, if it may.
     fn next_unread(&mut self) -> Next {
-        // Of what rests, that which has failed stands in a row, and what is delayed holds up nobody.
-        let is_held = !self.rows.is_empty() || self.open.len() > self.resting.len();
-        if self.policy.order == Order::Strict && is_held {
+        if self.is_held() {
             return Next::Wait;
         }
         self.next_in_log()
+    }
+
+    /// Whether messages go one at a time, and one is known that holds up the others. Of what rests,
+    /// that which has failed stands in a row, and what is delayed holds up nobody.
+    fn is_held(&self) -> bool {
+        let is_held = !self.rows.is_empty() || self.open.len() > self.resting.len();
+        self.policy.order == Order::Strict && is_held
     }
 
     /// As [`Self::next_unread`], of a strict order too.
@@ -283,17 +297,9 @@ impl Ledger {
         }
         self.end = self.end.max(offset + 1);
         let tried = self.settled.tried(offset);
-        let due_ms = tried.map_or(meta.due_ms, |tried| tried.due_ms.max(meta.due_ms));
-        // One that is too old by then is so at that time.
-        let due_ms = due_ms.min(meta.expires_ms(&self.policy));
-        let rests_ms = due_ms.saturating_sub(now.wall_ms).max(0) as u64;
+        let rests_ms = self.rests_ms(offset, &meta, now);
         let entry = Entry {
             meta: Meta {
-                key: match self.policy.order {
-                    Order::None => None,
-                    Order::Key => meta.key,
-                    Order::Strict => Some(ALL),
-                },
                 priority: meta.priority.min(PRIORITIES as u8 - 1),
                 ..meta
             },
@@ -308,6 +314,8 @@ impl Ledger {
             failures: tried.map_or(0, |tried| tried.failures),
             first_ms: tried.map_or(0, |tried| tried.first_ms),
             state: State::Behind,
+            stands: false,
+            overtook: false,
         };
         self.open.insert(offset, entry);
         if rests_ms == 0 {
@@ -338,9 +346,12 @@ impl Ledger {
         if entry.first_ms == 0 {
             entry.first_ms = now.wall_ms;
         }
-        let attempt = entry.attempt;
+        let (attempt, meta) = (entry.attempt, entry.meta);
         self.attempt_max = self.attempt_max.max(attempt);
-        self.ready[usize::from(entry.meta.priority)].remove(&offset);
+        self.ready[usize::from(meta.priority)].remove(&offset);
+        if let Some(row) = self.row_of(&meta) {
+            row.out += 1;
+        }
         self.turns = (self.turns + 1) % TURNS;
         attempt
     }
@@ -454,9 +465,16 @@ impl Ledger {
 
     /// Ends the delivery of a message, where there is one.
     fn land(&mut self, offset: i64) {
-        if let Some(State::Flying(id)) = self.open.get(&offset).map(|entry| entry.state) {
+        let Some(entry) = self.open.get_mut(&offset) else {
+            return;
+        };
+        if let State::Flying(id) = entry.state {
+            entry.state = State::Behind;
+            let meta = entry.meta;
             self.flights.remove(id);
-            self.open.get_mut(&offset).expect("it is there").state = State::Behind;
+            if let Some(row) = self.row_of(&meta) {
+                row.out -= 1;
+            }
         }
     }
 

@@ -127,6 +127,8 @@ pub struct Meta {
     pub since_ms: i64,
     /// When it is to be given out at the earliest, milliseconds since 1970.
     pub due_ms: i64,
+    /// So long at most it waits for that from when it is met, milliseconds, whatever the clock says.
+    pub delay_ms: u64,
     /// When it is too old, as its publisher has said, milliseconds since 1970.
     pub expires_ms: i64,
 }
@@ -170,7 +172,7 @@ pub enum Standing {
     InFlight(u64, u64),
     /// After a failure, or until its time: until then.
     Resting(u64),
-    /// An earlier one of its key is not settled.
+    /// An earlier one of its key, or one of all where they go one at a time, is not settled.
     Waiting,
     /// It is dead, and that is not durable yet.
     Dead,

@@ -30,6 +30,8 @@ pub struct Try {
     pub first_ms: i64,
     /// Until when it rests, milliseconds since 1970.
     pub due_ms: i64,
+    /// So long at most, milliseconds, whatever the clock says.
+    pub rest_ms: u64,
 }
 
 /// Messages `number * CHUNK_MESSAGES` and the following.
@@ -404,15 +406,19 @@ fn write<'a>(
         leb128::write(&mut out, tried.failures.into());
         leb128::write(&mut out, tried.first_ms.max(0) as u64);
         leb128::write(&mut out, tried.due_ms.max(0) as u64);
+        leb128::write(&mut out, tried.rest_ms);
     }
     out
 }
 
 /// Begins a record that tells all of its chunk, whatever was told before.
-const WHOLE: u8 = 0;
+const WHOLE: u8 = 1;
+
+/// The same, of a node that did not write how long messages were to rest.
+const OLDER: u8 = 0;
 
 /// Begins one that tells its bits, and tries beside those that records before it have told.
-const CHANGES: u8 = 1;
+const CHANGES: u8 = 2;
 
 impl Chunk {
     /// Takes in what [`Settled::record`] wrote, after those before it; None where it is no such
@@ -420,7 +426,7 @@ impl Chunk {
     pub fn take_in(&mut self, mut bytes: &[u8]) -> Option<()> {
         let (version, rest) = bytes.split_first()?;
         match *version {
-            WHOLE => *self = Self::default(),
+            WHOLE | OLDER => *self = Self::default(),
             CHANGES => self.settled = [0; WORDS],
             _ => return None,
         }
@@ -454,6 +460,10 @@ impl Chunk {
                 failures: u32::try_from(leb128::read(&mut bytes)?).ok()?,
                 first_ms: i64::try_from(leb128::read(&mut bytes)?).ok()?,
                 due_ms: i64::try_from(leb128::read(&mut bytes)?).ok()?,
+                rest_ms: match *version {
+                    OLDER => u64::MAX,
+                    _ => leb128::read(&mut bytes)?,
+                },
             };
             let is_next = last.is_none_or(|last| last < place);
             if !is_next || i64::from(place) >= CHUNK_MESSAGES || self.has(place) {

@@ -29,6 +29,7 @@ const PLAIN: Meta = Meta {
     priority: 4,
     since_ms: 0,
     due_ms: 0,
+    delay_ms: u64::MAX,
     expires_ms: i64::MAX,
 };
 
@@ -371,4 +372,75 @@ fn the_oldest_that_nobody_has_is_let_go_first() {
     assert_eq!(ledger.nack(0, 1, None, at(0), 0), Ok(Failed::Again(1_000)));
     assert_eq!(ledger.oldest(false), Some(Oldest::Known(0)));
     ledger.validate();
+}
+
+#[test]
+fn another_order_holds_for_what_is_in_flight_and_known_too() {
+    for order in [Order::Key, Order::Strict] {
+        let mut ledger = ledger(POLICY, 6);
+        let meta = |offset: i64| Meta {
+            key: Some(u64::from(offset == 4)),
+            ..PLAIN
+        };
+        for offset in 0..5 {
+            assert_eq!(next(&mut ledger, meta, at(0)), Some(offset));
+            ledger.deliver(offset, 1, at(0));
+        }
+        ledger.set_policy(Policy { order, ..POLICY });
+        ledger.validate();
+        // While two of them are out none goes, whatever is before it.
+        for offset in [0, 2, 3] {
+            assert!(ledger.nack(offset, 1, Some(0), at(1), 0).is_ok());
+        }
+        assert_eq!(given(&mut ledger, meta, at(1)), []);
+        assert_eq!(ledger.ack(4, 1), Ok(()));
+        assert_eq!(given(&mut ledger, meta, at(1)), []);
+        assert_eq!(ledger.ack(1, 1), Ok(()));
+        for (offset, attempt) in [(0, 2), (2, 2), (3, 2), (5, 1)] {
+            assert_eq!(given(&mut ledger, meta, at(1)), [(offset, attempt)]);
+            ledger.validate();
+            assert_eq!(ledger.ack(offset, attempt), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn a_message_that_waits_behind_others_says_so_where_they_go_one_at_a_time() {
+    let order = Order::Strict;
+    let mut ledger = ledger(Policy { order, ..POLICY }, 3);
+    let told = |ledger: &Ledger| [0, 1, 2].map(|offset| ledger.standing(offset, &PLAIN, at(0)));
+    let waits = Standing::Waiting;
+    assert_eq!(told(&ledger), [Standing::Available, waits, waits]);
+    assert_eq!(given(&mut ledger, |_| PLAIN, at(0)), [(0, 1)]);
+    let flies = Standing::InFlight(1, 30_000);
+    assert_eq!(told(&ledger), [flies, waits, waits]);
+}
+
+#[test]
+fn a_clock_that_was_set_makes_no_rest_longer() {
+    let back = |now: Now| Now {
+        wall_ms: now.wall_ms - 86_400_000,
+        ..now
+    };
+    let mut before = ledger(POLICY, 1);
+    assert_eq!(given(&mut before, |_| PLAIN, at(0)), [(0, 1)]);
+    assert_eq!(before.nack(0, 1, None, at(0), 0), Ok(Failed::Again(1_000)));
+    let record = before.settled().whole_record(0).expect("it has failed");
+    let mut chunk = Chunk::default();
+    chunk.take_in(&record).expect("ours");
+    let settled = Settled::restored([(0, chunk)]);
+    let mut ledger = Ledger::new(POLICY, settled.expect("there is one"), 3, Key(1, 2));
+    // The second was published an hour ahead, to be delayed; the third is for a time of day.
+    let meta = |offset: i64| Meta {
+        due_ms: [0, at(3_602_000).wall_ms, at(3_602_000).wall_ms][offset as usize],
+        delay_ms: [u64::MAX, 2_000, u64::MAX][offset as usize],
+        ..PLAIN
+    };
+    assert_eq!(given(&mut ledger, meta, back(at(10))), []);
+    assert_eq!(ledger.wake_ms(), Some(1_010));
+    assert_eq!(given(&mut ledger, meta, back(at(1_010))), [(0, 2)]);
+    assert_eq!(given(&mut ledger, meta, back(at(2_010))), [(1, 1)]);
+    let due_ms = 86_400_000 + 3_602_000;
+    assert_eq!(given(&mut ledger, meta, back(at(due_ms - 1))), []);
+    assert_eq!(given(&mut ledger, meta, back(at(due_ms))), [(2, 1)]);
 }

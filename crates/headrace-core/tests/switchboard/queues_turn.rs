@@ -1,7 +1,7 @@
-//! Whose turn it is: one consumer at a time.
+//! Whose turn it is: one consumer at a time, and those that cannot take a message.
 
 use headrace_core::mqtt::packet::Connect;
-use headrace_core::switchboard::{QueueSettings, Sharing};
+use headrace_core::switchboard::{PullTerms, QueueSettings, Sharing};
 
 use super::depot::*;
 use super::queues::with;
@@ -114,4 +114,85 @@ fn who_comes_back_to_an_exclusive_queue_that_another_has_by_now_is_told() {
     let alf = stays(&mut depot, "alf");
     let said = depot.subscribe(alf, "$queue/jobs", &GROUP);
     assert!(said.starts_with("SUBACK 1 [0x97]"), "{said}");
+}
+
+#[test]
+fn who_cannot_take_a_message_leaves_it_to_those_that_can() {
+    let (mut depot, publisher, able) = with(settings(), 1);
+    let tiny = Connect {
+        client_id: "tiny",
+        maximum_packet_size: Some(1_000),
+        ..plain(V5)
+    };
+    let tiny = depot.stage.client_with(tiny);
+    let one = [("consumer-group", "g"), ("prefetch", "1")];
+    depot.subscribe(able, "$queue/jobs", &one);
+    depot.enqueue(publisher, "$queue/jobs", "held", &[]);
+    let mut held = depot.take(able);
+    assert_eq!(payloads(&held), ["held"]);
+    depot.subscribe(tiny, "$queue/jobs", &GROUP);
+    let large = ["a", "b", "c"].map(|name| name.repeat(5_000));
+    for payload in large.iter().map(String::as_str).chain(["small"]) {
+        depot.enqueue(publisher, "$queue/jobs", payload, &[]);
+    }
+    // They hold up none that it takes.
+    let small = depot.take(tiny);
+    assert_eq!(payloads(&small), ["small"]);
+    assert_eq!(depot.ack(tiny, &small[0]), Some(0));
+    for payload in &large {
+        assert_eq!(depot.ack(able, &held[0]), Some(0));
+        held = depot.take(able);
+        assert_eq!((&held[0].payload, held.len()), (payload, 1));
+        assert_eq!(held[0].user["attempt"], "1", "nobody has failed at it");
+    }
+    // One that could is away, and may come back.
+    let away = comes(&mut depot, "away");
+    depot.stage.hears(away);
+    depot.subscribe(away, "$queue/jobs", &GROUP);
+    depot.stage.hang_up(away);
+    depot.enqueue(publisher, "$queue/jobs", &large[0], &[]);
+    assert_eq!(depot.ack(able, &held[0]), Some(0));
+    held = depot.take(able);
+    assert_eq!(payloads(&held), [&large[0]]);
+    depot.stage.unsubscribe(able, &["$queue/jobs"]);
+    depot.settle();
+    depot.wait(500_000); // its session lasts
+    assert_eq!(depot.depth(JOBS), 1);
+    let away = comes(&mut depot, "away");
+    held = depot.take(away);
+    assert_eq!(payloads(&held), [&large[0]]);
+    assert_eq!(held[0].user["attempt"], "2", "the first was given back");
+    depot.stage.unsubscribe(away, &["$queue/jobs"]);
+    // Nobody that is left takes it.
+    for _ in 0..9 {
+        depot.wait(60_000);
+    }
+    assert_eq!(depot.take(tiny), []);
+    assert_eq!(depot.depth(JOBS), 0);
+    let letters = depot.dead_letters();
+    assert_eq!(letters.len(), 1);
+}
+
+#[test]
+fn a_message_that_a_member_cannot_take_goes_to_who_pulls() {
+    let (mut depot, publisher, _) = with(settings(), 1);
+    let tiny = Connect {
+        client_id: "tiny",
+        maximum_packet_size: Some(1_000),
+        ..plain(V5)
+    };
+    let tiny = depot.stage.client_with(tiny);
+    depot.subscribe(tiny, "$queue/jobs", &GROUP);
+    let terms = PullTerms {
+        messages_max: 1,
+        bytes_max: 1 << 20,
+        deadline_ms: None,
+        waits: true,
+    };
+    let switchboard = &mut depot.stage.switchboard;
+    let number = switchboard.pull_queue(JOBS, ("g", None), terms).unwrap();
+    depot.enqueue(publisher, "$queue/jobs", &"a".repeat(5_000), &[]);
+    let pulled = depot.stage.switchboard.pulled();
+    assert_eq!((pulled.len(), pulled[0].number), (1, number));
+    assert_eq!(pulled[0].messages[0].attempt, 1);
 }

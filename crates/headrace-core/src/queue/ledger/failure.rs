@@ -1,7 +1,7 @@
 //! Deliveries that failed, and messages that do not come again.
 
 use super::{Entry, Ledger, State};
-use crate::queue::{Cause, Failed, Try};
+use crate::queue::{Cause, Failed, Meta, Order, Try};
 use crate::Now;
 
 /// Failures of a message that was rejected, of one that was tried for too long, and of one that was
@@ -49,26 +49,49 @@ impl Ledger {
             due_ms: now
                 .wall_ms
                 .saturating_add(i64::try_from(rest_ms).unwrap_or(i64::MAX)),
+            rest_ms,
         };
+        let (meta, overtook) = (entry.meta, std::mem::take(&mut entry.overtook));
         self.settled.note(offset, tried);
         let due_ms = now.mono_ms.saturating_add(rest_ms);
+        if overtook && policy.order != Order::None {
+            if offset >= self.next {
+                self.remove(offset); // it is read again in its turn
+                self.shed_from = self.shed_from.min(offset);
+                return Failed::Again(due_ms);
+            }
+            self.take_place(offset);
+        }
         self.rest(offset, due_ms);
+        self.free(&meta);
         Failed::Again(due_ms)
+    }
+
+    /// How long a message that is met rests, milliseconds: what is left of its back-off and of its
+    /// delay, and no longer than they were, for the clock may have been set since.
+    pub(super) fn rests_ms(&self, offset: i64, meta: &Meta, now: Now) -> u64 {
+        let left_ms = |due_ms: i64| due_ms.saturating_sub(now.wall_ms).max(0) as u64;
+        let tried = self.settled.tried(offset);
+        let failed_ms = tried.map_or(0, |tried| left_ms(tried.due_ms).min(tried.rest_ms));
+        let rests_ms = failed_ms.max(left_ms(meta.due_ms).min(meta.delay_ms));
+        // One that is too old by then is so at that time.
+        rests_ms.min(left_ms(meta.expires_ms(&self.policy)))
     }
 
     pub(super) fn die(&mut self, offset: i64, cause: Cause) -> Failed {
         self.land(offset);
-        let entry = self.open.get_mut(&offset).expect("it is owed");
+        let entry = &self.open[&offset];
         match entry.state {
             State::Ready => {
                 self.ready[usize::from(entry.meta.priority)].remove(&offset);
             }
             State::Resting(due_ms) => {
-                self.resting.remove(&(due_ms, offset));
+                self.rested(due_ms, offset);
             }
             // One behind others of its key stays there: until it is settled, what follows waits.
             _ => {}
         }
+        let entry = self.open.get_mut(&offset).expect("it is owed");
         entry.state = State::Dying;
         self.dying += 1;
         let tried = Try {
@@ -81,7 +104,10 @@ impl Ledger {
             },
             first_ms: entry.first_ms,
             due_ms: 0,
+            rest_ms: 0,
         };
+        let meta = entry.meta;
+        self.free(&meta);
         self.settled.note(offset, tried); // whoever was told that it is dead may rely on it
         Failed::Dead(cause)
     }

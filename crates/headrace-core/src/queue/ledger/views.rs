@@ -1,7 +1,7 @@
 //! What can be seen of a ledger.
 
 use super::{Ledger, State};
-use crate::queue::Standing;
+use crate::queue::{Meta, Order, Standing};
 use crate::Now;
 
 impl Ledger {
@@ -78,9 +78,8 @@ impl Ledger {
         entry.map_or_else(tried, |entry| entry.attempt)
     }
 
-    /// What a message of the log is to the group. `due_ms` is when it may be given out at the
-    /// earliest, as its publisher has said, milliseconds since 1970.
-    pub fn standing(&self, offset: i64, due_ms: i64, now: Now) -> Standing {
+    /// What a message of the log, of which that is known, is to the group.
+    pub fn standing(&self, offset: i64, meta: &Meta, now: Now) -> Standing {
         let until = |due_ms: u64| {
             if due_ms > now.mono_ms {
                 Standing::Resting(due_ms)
@@ -98,14 +97,21 @@ impl Ledger {
             }
             Some(State::Dying) => Standing::Dead,
             None if self.settled.has(offset) => Standing::Settled,
-            None => {
-                // It has not been read.
-                let tried = self.settled.tried(offset);
-                let due_ms = tried.map_or(due_ms, |tried| tried.due_ms.max(due_ms));
-                let rests_ms = due_ms.saturating_sub(now.wall_ms).max(0) as u64;
-                until(now.mono_ms.saturating_add(rests_ms))
-            }
+            // It has not been read.
+            None => match self.rests_ms(offset, meta, now) {
+                0 if self.is_held() || self.waits_unread(offset) => Standing::Waiting,
+                rests_ms => until(now.mono_ms.saturating_add(rests_ms)),
+            },
         }
+    }
+
+    /// Whether one that has not been read waits for others that have not, for they go one at a time.
+    fn waits_unread(&self, offset: i64) -> bool {
+        let mut first = self.settled.next_unsettled(self.next);
+        while self.open.contains_key(&first) {
+            first = self.settled.next_unsettled(first + 1);
+        }
+        self.policy.order == Order::Strict && first < offset
     }
 
     /// Whether a message waits for earlier ones of its key.

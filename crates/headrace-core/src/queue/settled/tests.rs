@@ -40,6 +40,7 @@ fn tried(attempt: u32) -> Try {
         failures: attempt,
         first_ms: 1_700_000_000_000,
         due_ms: 1_700_000_001_000,
+        rest_ms: 1_000,
     }
 }
 
@@ -62,6 +63,7 @@ fn it_is_a_set_of_offsets_that_its_records_tell() {
                     failures: 2,
                     first_ms: random.below(1 << 40),
                     due_ms: 7,
+                    rest_ms: random.below(1 << 20),
                 };
                 settled.note(offset + 1, tried);
                 assert_eq!(settled.tried(offset + 1), Some(tried));
@@ -111,11 +113,17 @@ fn what_is_no_record_is_refused_at_every_length() {
         failures: 2,
         first_ms: 1_700_000_000_000,
         due_ms: 1_700_000_001_000,
+        rest_ms: 1_000,
     };
     settled.note(101, tried);
     let whole = settled.whole_record(0).expect("it is the first");
     let found = read(&whole).expect("it is one").tries;
     assert_eq!(found, BTreeMap::from([(101, tried)]));
+    // One of an older node does not tell how long the message was to rest.
+    let older = [&[OLDER], &whole[1..whole.len() - 2]].concat();
+    let rest_ms = u64::MAX;
+    let told = read(&older).expect("it is one").tries;
+    assert_eq!(told, BTreeMap::from([(101, Try { rest_ms, ..tried })]));
     let bits = whole.len() - 1;
     for length in 0..bits {
         let cut = read(&whole[..length]);
@@ -221,6 +229,7 @@ fn a_record_of_before_tells_all_of_its_chunk() {
             failures,
             first_ms,
             due_ms,
+            rest_ms: u64::MAX,
         })
     };
     assert_eq!(settled.tried(1), is(3, 2, 7, 9));
@@ -241,7 +250,7 @@ fn a_record_of_before_tells_all_of_its_chunk() {
 #[test]
 fn a_record_does_not_grow_with_what_failed_before() {
     const BITS_BYTES: usize = 1 + 2 + 8 * WORDS;
-    const TRY_BYTES: usize = 2 + 1 + 1 + 6 + 6;
+    const TRY_BYTES: usize = 2 + 1 + 1 + 6 + 6 + 2;
     let mut random = Random::new(7);
     let (mut log, mut settled) = (Log::new(), Settled::new(0));
     for offset in 0..CHUNK_MESSAGES {

@@ -63,7 +63,7 @@ impl Life {
 
     fn step(&mut self) {
         let now = at(self.now);
-        match self.random.below(15_u8) {
+        match self.random.below(17_u8) {
             0 => self.enqueue(),
             1..=4 => self.take(now),
             5..=7 => self.settle(),
@@ -73,6 +73,8 @@ impl Life {
             11 => self.leave(now),
             12 => self.write(),
             13 => self.shed(now),
+            14 => self.alter(),
+            15 => _ = self.ledger.recall(self.random.below(10_usize)),
             _ if self.random.chance(20) => self.crash(),
             _ if self.random.chance(10) => self.trim(),
             _ => self.bury(),
@@ -96,6 +98,7 @@ impl Life {
                 priority: self.random.below(10_u8),
                 since_ms: at(self.now).wall_ms,
                 due_ms: at(due_ms).wall_ms,
+                delay_ms: u64::MAX,
                 expires_ms: if self.random.chance(5) {
                     at(self.now + 9_000).wall_ms
                 } else {
@@ -113,6 +116,9 @@ impl Life {
                     assert!(!self.settled.contains(&offset), "{offset} is settled");
                     self.ledger.met(offset, self.metas[offset as usize], now);
                 }
+                Next::Deliver(offset) if self.random.chance(10) => {
+                    self.ledger.set_aside(offset, self.random.below(10), now);
+                }
                 Next::Deliver(offset) => {
                     let holder = self.random.below(3_u64);
                     let attempt = self.ledger.deliver(offset, holder, now);
@@ -126,7 +132,7 @@ impl Life {
                     self.failed(offset, Failed::Dead(cause));
                 }
                 Next::Scan(offset) => {
-                    assert!(self.policy.prioritises);
+                    assert!(self.policy.prioritises && self.policy.order == Order::None);
                     self.ledger.saw(offset, self.metas[offset as usize], now);
                 }
                 Next::Wait | Next::Blocked => return,
@@ -159,6 +165,14 @@ impl Life {
                 let meta = self.metas[offset as usize];
                 self.ledger.met(offset, meta, now);
             }
+        }
+    }
+
+    /// Another order, for what is in flight and known too.
+    fn alter(&mut self) {
+        if self.random.chance(30) {
+            self.policy.order = self.random.pick(&[Order::None, Order::Key, Order::Strict]);
+            self.ledger.set_policy(self.policy);
         }
     }
 

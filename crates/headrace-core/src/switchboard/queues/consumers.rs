@@ -174,8 +174,9 @@ impl Switchboard {
         let mut taken: Vec<Box<str>> = Vec::new();
         for (filter, number) in &consuming.consumers {
             let since = self.queues.number();
+            let packet_bytes_max = self.packet_bytes_max_of(session);
             let consumer = self.queues.consumers.get_mut(number).expect("it is one");
-            consumer.since = since;
+            (consumer.since, consumer.packet_bytes_max) = (since, packet_bytes_max);
             let group = consumer.group;
             let queue = self.queues.groups[group as usize].queue;
             let sharing = self.queues.all[queue as usize].settings.sharing;
@@ -230,6 +231,7 @@ impl Switchboard {
             id,
             settles_by_puback: terms.by_puback,
             is_in_line: false,
+            packet_bytes_max: self.packet_bytes_max_of(session),
         };
         self.queues.consumers.insert(number, consumer);
         self.queues.groups[group as usize].members.insert(number);

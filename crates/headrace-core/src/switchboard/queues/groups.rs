@@ -60,6 +60,7 @@ impl Queues {
             aging: BTreeSet::new(),
             wakes: BTreeSet::new(),
             timer_ms: None,
+            has_aside: false,
             is_due: false,
             counts: Counts::default(),
         };

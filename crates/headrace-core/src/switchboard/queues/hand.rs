@@ -22,15 +22,14 @@ impl Group {
 }
 
 impl Switchboard {
-    /// A message is on its way to `holder`: its packet, and which delivery of it this is.
+    /// A message is on its way to `holder`: which delivery of it this is.
     pub(super) fn begin_delivery(
         &mut self,
         slot: u32,
         holder: u64,
         (partition, offset): (u32, i64),
         now: Now,
-    ) -> (Box<[u8]>, u32) {
-        let packet = self.queues.take(slot, partition, offset);
+    ) -> u32 {
         let group = &mut self.queues.groups[slot as usize];
         let part = &mut group.parts[partition as usize];
         let attempt = part.ledger.deliver(offset, holder, now);
@@ -40,7 +39,7 @@ impl Switchboard {
         if let Some(ms) = part.ledger.waited_ms(offset) {
             group.counts.latency.count(ms);
         }
-        (packet.expect("it is at hand"), attempt)
+        attempt
     }
 
     /// Gives a message to a consumer that has room.
@@ -54,8 +53,10 @@ impl Switchboard {
         if is_pull(number) {
             return self.hand_to_pull(slot, number, (partition, offset), now);
         }
-        let (packet, attempt) = self.begin_delivery(slot, number, (partition, offset), now);
+        let packet = self.queues.take(slot, partition, offset);
+        let packet = packet.expect("it is at hand");
         let group = &self.queues.groups[slot as usize];
+        let attempt = group.parts[partition as usize].ledger.attempts(offset) + 1;
         let mut place = std::mem::take(&mut self.queues.topic);
         place.clear();
         push_number(&mut place, partition.into());
@@ -77,10 +78,9 @@ impl Switchboard {
         let own = &own[..own.len() - usize::from(filter.is_none())];
         encode::section(properties, own, &mut section);
         self.queues.topic = place;
-        let consumer = self.queues.consumers.get_mut(&number);
-        let consumer = consumer.expect("it is one");
-        consumer.held += 1;
+        let consumer = &self.queues.consumers[&number];
         let (session, qos, id) = (consumer.session, consumer.qos, consumer.id);
+        let bytes_max = consumer.packet_bytes_max;
         let mut outgoing = Outgoing::of_parts(qos, (topic, &section, payload), now.mono_ms);
         let terms = Terms {
             qos,
@@ -89,7 +89,16 @@ impl Switchboard {
             group: None,
             lease: None,
         };
-        let sent = self.send_once(session, &terms, &mut outgoing);
+        let version = self.connections[self.slot_of(session) as usize].version;
+        let bytes = outgoing.bytes(version, &terms);
+        if bytes > bytes_max && self.others_take(slot, number, bytes) {
+            self.queues.packet = section;
+            return self.set_aside(slot, (partition, offset), (packet, bytes), now);
+        }
+        self.begin_delivery(slot, number, (partition, offset), now);
+        let consumer = self.queues.consumers.get_mut(&number);
+        consumer.expect("it is one").held += 1;
+        let sent = self.send_once(session, &terms, &mut outgoing, bytes);
         drop(outgoing);
         self.queues.packet = section;
         self.queues.change(slot, partition);
@@ -111,10 +120,29 @@ impl Switchboard {
                 }
             }
             None => {
-                // It is no message for this client: others may take it.
+                // As far as is known, nobody takes it.
                 let _late = self.fail_delivery(slot, place, None, Some("packet too large"), now);
             }
         }
+    }
+
+    /// A message is larger than the consumer takes whose turn it is: others may.
+    fn set_aside(
+        &mut self,
+        slot: u32,
+        (partition, offset): (u32, i64),
+        (packet, bytes): (Box<[u8]>, usize),
+        now: Now,
+    ) {
+        let queues = &mut self.queues;
+        let group = &mut queues.groups[slot as usize];
+        let ledger = &mut group.parts[partition as usize].ledger;
+        ledger.set_aside(offset, bytes, now);
+        group.has_aside = true;
+        if queues.has_room(slot, partition, false) {
+            queues.keep(slot, partition, offset, packet);
+        }
+        queues.change(slot, partition);
     }
 
     /// A delivery is done with.
@@ -208,24 +236,30 @@ impl Switchboard {
         }
     }
 
-    /// Sends what is not sent again: its packet id; None where it is longer than the client takes.
+    /// The connection of a session that has room.
+    fn slot_of(&self, session: u32) -> u32 {
+        let connection = self.sessions[session as usize].connection;
+        connection.expect("its client has room")
+    }
+
+    /// Sends what is not sent again, of so many bytes: its packet id; None where it is longer than
+    /// the client takes.
     fn send_once(
         &mut self,
         session: u32,
         terms: &Terms,
         outgoing: &mut Outgoing<'_>,
+        bytes: usize,
     ) -> Option<u16> {
-        let state = &mut self.sessions[session as usize];
-        let slot = state.connection.expect("its client has room");
+        let slot = self.slot_of(session);
         let connection = &self.connections[slot as usize];
-        let bytes = outgoing.bytes(connection.version, terms);
         if bytes > connection.packet_bytes_max {
             self.drops(session, Counter::DroppedTooLarge, outgoing, bytes);
             return None;
         }
         let packet_id = match terms.qos {
             QoS::AtMostOnce => 0,
-            qos => state.outbound.begin(qos, None),
+            qos => self.sessions[session as usize].outbound.begin(qos, None),
         };
         self.send_now(session, slot, (terms, packet_id), outgoing, bytes);
         Some(packet_id)

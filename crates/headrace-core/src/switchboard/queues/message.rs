@@ -71,6 +71,7 @@ const SERIES: [&str; 3] = ["source", "epoch", "sequence"];
 
 /// What a ledger is told of a record.
 pub fn meta_of(record: &Record<'_>, settings: &QueueSettings, hash_key: Key) -> Meta {
+    let (due_ms, delay_ms) = due_ms(record).unwrap_or_default();
     Meta {
         key: record.key.map(|key| hash_key.hash_one(key)),
         priority: settings
@@ -80,7 +81,8 @@ pub fn meta_of(record: &Record<'_>, settings: &QueueSettings, hash_key: Key) -> 
             .flatten()
             .unwrap_or(PRIORITY),
         since_ms: record.timestamp,
-        due_ms: due_ms(record).unwrap_or(0),
+        due_ms,
+        delay_ms,
         expires_ms: expires_ms(record).unwrap_or(i64::MAX),
     }
 }
@@ -94,14 +96,16 @@ fn parse_priority(text: &str) -> Option<u8> {
     number_of(text).filter(|each| usize::from(*each) < PRIORITIES)
 }
 
-/// When a message is to be given out at the earliest, as its publisher has said.
-fn due_ms(record: &Record<'_>) -> Option<i64> {
+/// When a message is to be given out at the earliest, as its publisher has said, and how long it
+/// waits for that at most: a time of day is meant, whatever the clock was set to.
+fn due_ms(record: &Record<'_>) -> Option<(i64, u64)> {
     let told = |name: &str| std::str::from_utf8(record.header(name.as_bytes())?).ok();
     if let Some(delay) = told(DELAY) {
-        let delay_ms = i64::try_from(parse_duration_ms(delay)?).ok()?;
-        return record.timestamp.checked_add(delay_ms);
+        let delay_ms = parse_duration_ms(delay)?;
+        let due_ms = record.timestamp.checked_add_unsigned(delay_ms)?;
+        return Some((due_ms, delay_ms));
     }
-    parse_time_ms(told(DELIVER_AT)?)
+    Some((parse_time_ms(told(DELIVER_AT)?)?, u64::MAX))
 }
 
 fn parse_time_ms(text: &str) -> Option<i64> {

@@ -122,6 +122,8 @@ struct Group {
     /// Time and partition.
     wakes: BTreeSet<(u64, u32)>,
     timer_ms: Option<u64>,
+    /// Messages may be set aside, for who can take them.
+    has_aside: bool,
     /// In `Queues::due`.
     is_due: bool,
     counts: Counts,
@@ -159,6 +161,8 @@ struct Consumer {
     settles_by_puback: bool,
     /// In the line of its group.
     is_in_line: bool,
+    /// Of a packet, that its client takes, as far as is known.
+    packet_bytes_max: usize,
 }
 
 /// What was asked of the shell.
@@ -321,7 +325,8 @@ impl Queues {
         if !std::mem::replace(&mut consumer.is_in_line, true) {
             self.groups[group as usize].line.push_back(number);
         }
-        if !self.groups[group as usize].hot.is_empty() {
+        let of = &self.groups[group as usize];
+        if !of.hot.is_empty() || of.has_aside {
             self.touch(group);
         }
     }

@@ -105,14 +105,14 @@ impl Switchboard {
         let queues = &mut self.queues;
         let settings = &queues.all[queue as usize].settings;
         let name = settings.name.clone();
-        let due_ms = meta_of(record, settings, queues.hash_key).due_ms;
+        let meta = meta_of(record, settings, queues.hash_key);
         write_topic(&mut queues.topic, &name, record);
         let packet = queues.packet_of(&name, partition, record, now);
         let is_wanted = group.is_some_and(|group| queues.is_wanted(group, record));
         let group = group.map(|group| &queues.groups[group as usize]);
         let standing = group.map(|group| {
             if is_wanted {
-                group.ledger(partition).standing(record.offset, due_ms, now)
+                group.ledger(partition).standing(record.offset, &meta, now)
             } else {
                 Standing::Settled
             }

@@ -192,7 +192,9 @@ impl Switchboard {
         (partition, offset): (u32, i64),
         now: Now,
     ) {
-        let (packet, attempt) = self.begin_delivery(slot, number, (partition, offset), now);
+        let packet = self.queues.take(slot, partition, offset);
+        let packet = packet.expect("it is at hand");
+        let attempt = self.begin_delivery(slot, number, (partition, offset), now);
         let pull = self.queues.pulls.get_mut(&number).expect("it is in line");
         pull.bytes += packet.len();
         pull.pulled.push(PulledMessage {

@@ -1,18 +1,24 @@
 //! Whose turn it is: who of a group is given the next message.
 
 use super::pull::is_pull;
-use super::Sharing;
+use super::{Queues, Sharing};
 use crate::mqtt::packet::QoS;
 use crate::switchboard::retained::AHEAD_BYTES_MAX;
 use crate::switchboard::Switchboard;
 
 impl Switchboard {
-    /// The next consumer in turn that has room; it stands first in the line then.
+    /// The next consumer in turn that has room, those first that take what others could not.
     pub(super) fn next_consumer(&mut self, slot: u32) -> Option<u64> {
         let group = &self.queues.groups[slot as usize];
         if self.queues.all[group.queue as usize].settings.sharing != Sharing::Shared {
             let active = self.active_consumer(slot)?;
-            return Some(active).filter(|number| self.consumer_has_room(*number));
+            let active = Some(active).filter(|number| self.consumer_has_room(*number))?;
+            let bytes_max = self.queues.consumers[&active].packet_bytes_max;
+            self.queues.recall(slot, bytes_max);
+            return Some(active);
+        }
+        if let Some(number) = self.recall(slot) {
+            return Some(number);
         }
         while let Some(number) = self.queues.groups[slot as usize].line.front().copied() {
             if is_pull(number) || self.consumer_has_room(number) {
@@ -42,6 +48,41 @@ impl Switchboard {
         (flying == self.queues.consumers[&active].held).then_some(active)
     }
 
+    /// The first in turn that has room and takes something that was set aside, which is in its turn
+    /// again then; None where there is none.
+    fn recall(&mut self, slot: u32) -> Option<u64> {
+        let group = &self.queues.groups[slot as usize];
+        if !group.has_aside {
+            return None;
+        }
+        let has_room = |number: &u64| is_pull(*number) || self.consumer_has_room(*number);
+        let ready: Vec<u64> = group.line.iter().copied().filter(has_room).collect();
+        let found = ready.into_iter().find(|number| {
+            let consumer = self.queues.consumers.get(number);
+            let bytes_max = consumer.map_or(usize::MAX, |consumer| consumer.packet_bytes_max);
+            self.queues.recall(slot, bytes_max)
+        });
+        let group = &mut self.queues.groups[slot as usize];
+        group.has_aside = group.parts.iter().any(|part| part.ledger.has_aside());
+        found
+    }
+
+    /// Whether somebody else of a group can take a packet of so many bytes, as far as is known.
+    pub(super) fn others_take(&self, slot: u32, number: u64, bytes: usize) -> bool {
+        let group = &self.queues.groups[slot as usize];
+        let mut others = group.members.iter().filter(|other| **other != number);
+        others.any(|other| self.queues.consumers[other].packet_bytes_max >= bytes)
+            || group.line.iter().any(|number| is_pull(*number))
+    }
+
+    /// The largest packet that the client of a session takes; without bound where that is not known.
+    pub(super) fn packet_bytes_max_of(&self, session: u32) -> usize {
+        let connection = self.sessions[session as usize].connection;
+        connection.map_or(usize::MAX, |slot| {
+            self.connections[slot as usize].packet_bytes_max
+        })
+    }
+
     /// Whether the client of a consumer is connected.
     pub(super) fn is_here(&self, number: u64) -> bool {
         let session = self.queues.consumers[&number].session;
@@ -60,5 +101,26 @@ impl Switchboard {
         let waiting = self.connections[slot as usize].out.len() + state.outbound.queued_bytes();
         let bytes_max = AHEAD_BYTES_MAX.min(self.outbound_bytes_max() / 2);
         waiting <= bytes_max && (consumer.qos == QoS::AtMostOnce || state.outbound.has_room())
+    }
+}
+
+impl Queues {
+    /// Has something that was set aside, and has no more bytes, come next; whether there is such.
+    fn recall(&mut self, slot: u32, bytes_max: usize) -> bool {
+        let group = &mut self.groups[slot as usize];
+        if !group.has_aside {
+            return false;
+        }
+        let parts = (0..).zip(&mut group.parts);
+        let mut recalls = parts.map(|(partition, part)| (partition, part.ledger.recall(bytes_max)));
+        let Some((partition, _)) = recalls.find(|(_, is_recalled)| *is_recalled) else {
+            return false;
+        };
+        self.heat(slot, partition);
+        let hot = &mut self.groups[slot as usize].hot;
+        hot.retain(|each| *each != partition);
+        hot.push_front(partition);
+        self.change(slot, partition);
+        true
     }
 }
