@@ -444,3 +444,39 @@ fn a_clock_that_was_set_makes_no_rest_longer() {
     assert_eq!(given(&mut ledger, meta, back(at(due_ms - 1))), []);
     assert_eq!(given(&mut ledger, meta, back(at(due_ms))), [(2, 1)]);
 }
+
+#[test]
+fn what_has_overtaken_others_stands_behind_them_once_it_has_failed_in_another_order() {
+    let prioritises = true;
+    let mut ledger = ledger(
+        Policy {
+            prioritises,
+            ..POLICY
+        },
+        4,
+    );
+    let meta = |offset: i64| Meta {
+        key: Some(7),
+        priority: if [1, 2].contains(&offset) { 9 } else { 4 },
+        ..PLAIN
+    };
+    for offset in [1, 2] {
+        assert_eq!(next(&mut ledger, meta, at(0)), Some(offset));
+        ledger.deliver(offset, 1, at(0));
+    }
+    let order = Order::Key;
+    ledger.set_policy(Policy { order, ..POLICY });
+    assert_eq!(
+        given(&mut ledger, meta, at(0)),
+        [],
+        "two of the key are out"
+    );
+    for offset in [1, 2] {
+        assert!(ledger.nack(offset, 1, Some(0), at(1), 0).is_ok());
+        ledger.validate();
+    }
+    for (offset, attempt) in [(0, 1), (1, 2), (2, 2), (3, 1)] {
+        assert_eq!(given(&mut ledger, meta, at(1)), [(offset, attempt)]);
+        assert_eq!(ledger.ack(offset, attempt), Ok(()));
+    }
+}

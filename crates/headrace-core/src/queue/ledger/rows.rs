@@ -137,22 +137,26 @@ impl Ledger {
         }
     }
 
-    /// Has a message that overtook others of its key stand where it would without that.
+    /// Has a message that overtook others of its key stand where it would without that: before those
+    /// that follow it, but for such as have overtaken others, too, and are out.
     pub(super) fn take_place(&mut self, offset: i64) {
-        let meta = self.open[&offset].meta;
-        let Some(row) = self.row_of(&meta).filter(|row| !row.behind.is_empty()) else {
+        let Some(key) = self.key_of(&self.open[&offset].meta) else {
             return;
         };
-        if row.head == offset {
-            row.head = row.behind.pop_front().expect("there are others");
-        } else {
+        let row = self.rows.get_mut(&key).expect("it stands in one");
+        if row.head != offset {
             row.behind.retain(|each| *each != offset);
-        }
-        if offset < row.head {
-            row.behind
-                .push_front(std::mem::replace(&mut row.head, offset));
+        } else if let Some(head) = row.behind.pop_front() {
+            row.head = head;
         } else {
-            let place = row.behind.iter().position(|each| *each > offset);
+            return; // it is alone
+        }
+        let follows = |each: &i64| *each > offset && !self.open[each].overtook;
+        if follows(&row.head) {
+            let head = std::mem::replace(&mut row.head, offset);
+            row.behind.push_front(head);
+        } else {
+            let place = row.behind.iter().position(follows);
             row.behind.insert(place.unwrap_or(row.behind.len()), offset);
         }
     }
