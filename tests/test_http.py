@@ -34,6 +34,7 @@ def test_a_stream_lives(broker):
     assert created["effective"].keys() == SETTINGS.keys()
     assert {key: value for key, value in created.items() if key != "effective"} == {
         "name": "a",
+        "kind": "stream",
         "filters": ["x/#"],
         "key": "level:2",
         "settings": {},
@@ -282,7 +283,7 @@ def test_the_command_manages_streams(broker):
     long = "long-" * 40
     broker.create_stream(long, filters=["x" * 100])
     row = next(line for line in streams(broker, "list").stdout.splitlines() if long in line)
-    assert row.split() == [long, "1", "0", "0", "x" * 100, "topic"], "a pipe cuts nothing"
+    assert row.split() == [long, "1", "0", "0", "x" * 100, "topic", "stream"], "a pipe cuts nothing"
 
     shown = [line.split() for line in streams(broker, "describe", "a").stdout.splitlines()]
     assert ["max.message.bytes", "1MiB", "stream"] in shown

@@ -187,6 +187,6 @@ def test_a_queue_is_not_deleted_as_a_stream(shared):
     assert "'owed' is a queue; delete it by headrace queues delete owed" in done.stderr
     assert shown(shared, "owed")["kind"] == "queue"
     rows = headrace("streams", "list", HEADRACE_URL=shared.url).stdout.splitlines()
-    kinds = {row.split()[0]: row.split()[1] for row in rows if len(row.split()) > 3}
+    kinds = {row.split()[0]: row.split()[-1] for row in rows if len(row.split()) > 3}
     assert (kinds["owed"], kinds["gpu-telemetry"]) == ("queue", "stream")
     assert headrace("queues", "delete", "owed", HEADRACE_URL=shared.url).returncode == 0

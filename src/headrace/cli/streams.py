@@ -74,17 +74,17 @@ def list_(*, url: str, as_json: bool) -> None:
     rows = [
         [
             stream["name"],
-            stream["kind"],
             str(len(stream["partitions"])),
             f"{sum(each['end'] - each['start'] for each in stream['partitions']):,}",
             f"{sum(each['size_bytes'] for each in stream['partitions']):,}",
             ", ".join(stream["filters"]) or "-",
             stream["key"],
+            stream["kind"],
         ]
         for stream in answer["streams"]
     ]
-    columns = ["stream", "kind", "partitions", "records", "bytes", "filters", "key"]
-    table(columns, rows, right={2, 3, 4})
+    columns = ["stream", "partitions", "records", "bytes", "filters", "key", "kind"]
+    table(columns, rows, right={1, 2, 3})
 
 
 @streams.command()
