@@ -480,3 +480,18 @@ fn what_has_overtaken_others_stands_behind_them_once_it_has_failed_in_another_or
         assert_eq!(ledger.ack(offset, attempt), Ok(()));
     }
 }
+
+#[test]
+fn what_is_set_aside_grows_too_old_at_its_time() {
+    let ttl_ms = 5_000;
+    let mut ledger = ledger(Policy { ttl_ms, ..POLICY }, 1);
+    let meta = |_| Meta {
+        since_ms: at(0).wall_ms,
+        ..PLAIN
+    };
+    assert_eq!(next(&mut ledger, meta, at(0)), Some(0));
+    ledger.set_aside(0, 1_000, at(0));
+    assert_eq!(ledger.wake_ms(), Some(ttl_ms));
+    assert_eq!(next(&mut ledger, meta, at(ttl_ms)), None);
+    assert!(ledger.settled().has(0), "it is dead");
+}
