@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from aiohttp import web
 from pydantic import Field, StrictInt, StrictStr, model_validator
@@ -27,6 +27,15 @@ _Count = Annotated[StrictInt, Field(ge=1, le=limits.QUEUE_PULL_MESSAGES_MAX)]
 _Texts = Annotated[list[StrictStr], Field(min_length=1, max_length=limits.QUEUE_PULL_MESSAGES_MAX)]
 
 
+_TERMS: Final = {
+    "key": "partition-key",
+    "delay": "delay",
+    "deliver_at": "deliver-at",
+    "priority": "priority",
+}
+"""Fields of a message, and the user properties that they become."""
+
+
 class _Message(MessageFields):
     topic: StrictStr = ""
     """Levels behind the queue's name."""
@@ -39,9 +48,8 @@ class _Message(MessageFields):
     def _said_once(self) -> Self:
         if self.delay is not None and self.deliver_at is not None:
             raise ValueError("delay and deliver_at contradict each other; give one of them")
-        for name, _ in self._terms():
-            if name in self.properties:
-                field = name.removeprefix("partition-").replace("-", "_")
+        for field, name in _TERMS.items():
+            if name in self.properties and getattr(self, field) is not None:
                 raise ValueError(
                     f"{field} stands among the properties, too, as {name}; say it once"
                 )
@@ -53,16 +61,9 @@ class _Message(MessageFields):
 
     def told(self) -> list[tuple[str, str]]:
         """As user properties."""
-        return [*self.properties.items(), *self._terms()]
-
-    def _terms(self) -> list[tuple[str, str]]:
-        named = {
-            "partition-key": self.key,
-            "delay": self.delay,
-            "deliver-at": self.deliver_at,
-            "priority": self.priority,
-        }
-        return [(name, str(value)) for name, value in named.items() if value is not None]
+        said = ((name, getattr(self, field)) for field, name in _TERMS.items())
+        terms = [(name, str(value)) for name, value in said if value is not None]
+        return [*self.properties.items(), *terms]
 
 
 class _EnqueueBody(_Message):

@@ -9,8 +9,7 @@ from pydantic import StrictInt, StrictStr  # noqa: TC002 - pydantic reads them
 
 from headrace.adapters.answers import Fields, answer, body, refuse_query
 from headrace.config.readers import SettingOfStream  # noqa: TC001 - pydantic reads it
-from headrace.errors import InvalidStreamError
-from headrace.kernel.catalog import Change
+from headrace.kernel.catalog import Change, refuse_queue
 from headrace.queue_settings import kept
 from headrace.settings import DEFAULTS, effective
 
@@ -72,11 +71,7 @@ class StreamRoutes:
     async def _delete(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         refuse_query(request)
-        if self._node.stream(name).definition.queue is not None:
-            raise InvalidStreamError(
-                f"{name!r} is a queue; delete it by headrace queues delete {name}, over HTTP by "
-                f"DELETE /api/v1/queues/{name}"
-            )
+        refuse_queue(self._node.stream(name).definition)
         await self._node.delete_stream(name)
         return answer({"deleted": name})
 

@@ -385,6 +385,20 @@ def is_internal(name: str) -> bool:
     return name.startswith("__")
 
 
+def refuse_queue(definition: StreamDefinition) -> None:
+    """Lets nobody delete a queue who means a stream.
+
+    Raises:
+        InvalidStreamError: it is one.
+    """
+    if definition.queue is not None:
+        name = definition.name
+        raise InvalidStreamError(
+            f"{shown(name)} is a queue; delete it by headrace queues delete {name}, over HTTP by "
+            f"DELETE /api/v1/queues/{name}"
+        )
+
+
 def check_name(name: str) -> None:
     """Refuses what is no name for a stream of a user.
 

@@ -135,7 +135,7 @@ pub struct Meta {
 
 impl Meta {
     /// When it is too old to a group with that policy, milliseconds since 1970.
-    fn expires_ms(&self, policy: &Policy) -> i64 {
+    fn old_ms(&self, policy: &Policy) -> i64 {
         let by_queue = match i64::try_from(policy.ttl_ms).unwrap_or(i64::MAX) {
             0 => i64::MAX,
             ttl_ms => self.since_ms.saturating_add(ttl_ms),

@@ -15,6 +15,7 @@ mod inbound;
 mod lease;
 mod message;
 mod outbound;
+mod outcome;
 mod replay;
 mod stored;
 mod subscription;
@@ -22,12 +23,13 @@ mod subscription;
 pub use consuming::{Consuming, Consumption, Handed};
 pub use feed::{Feed, Feeds, Progress, Wanted};
 pub use holding::Holding;
-pub use inbound::{Answer, Deferred, Due, Ending, Inbound, Outcome, Repeat, FAR_DEADLINE};
+pub use inbound::{Answer, Deferred, Due, Inbound, Repeat};
 pub use lease::Lease;
 pub use message::{
     Expiry, Held, Memory, Message, Seat, Will, OVERHEAD_BYTES, PLACE_BYTES, SHARED_BYTES_MIN,
 };
 pub use outbound::{Exchange, Load, Outbound, Receipt, Sending};
+pub use outcome::{Ending, Outcome, FAR_DEADLINE};
 pub use replay::{Replay, Replays};
 pub use stored::{Claim, Durable, End, Ends, Owner, Places, Stored};
 pub use subscription::{Delivery, GroupId, Ids, Owed, Subscription, Terms};

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from headrace import limits
 from headrace.client.errors import ConnectionLostError, QueueError, TooLateError
 from headrace.client.mqtt_properties import Packed, user_properties
 
@@ -26,8 +27,10 @@ DELAY: Final = "delay"
 PRIORITY: Final = "priority"
 """User property by which a queue chooses the partition, and keeps order."""
 
-SECONDS_MAX: Final = 36_500 * 86_400
-"""Of a delay, as the broker takes one."""
+DELAY_S_MAX: Final = 36_500 * 86_400
+"""As the broker takes one."""
+
+DEADLINE_S_MAX: Final = limits.QUEUE_DEADLINE_MS_MAX // 1000
 
 BELOW: Final = "$queue/"
 """What topics of queues begin with."""
@@ -109,8 +112,8 @@ class Message(Delivered):
 
     async def extend(self, seconds: float | None = None) -> None:
         """It takes longer: its deadline is in `seconds`; None: as late as at a delivery."""
-        hold = self.hold
-        await tell(hold.link, hold.queue, "$extend", [self.message_id], delay_of(seconds))
+        hold, more = self.hold, delay_of(seconds, DEADLINE_S_MAX)
+        await tell(hold.link, hold.queue, "$extend", [self.message_id], more)
 
     async def _settle(self, verb: str, said: Iterable[tuple[str, str]] = ()) -> None:
         hold = self.hold
@@ -202,15 +205,20 @@ def cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def delay_of(seconds: float | None) -> tuple[tuple[str, str], ...]:
-    """The user property that says so; none where nothing is said."""
+def delay_of(seconds: float | None, seconds_max: int = DELAY_S_MAX) -> tuple[tuple[str, str], ...]:
+    """The user property that says so, rounded up to milliseconds; none where nothing is said.
+
+    Raises:
+        TypeError, ValueError: as `check_seconds`.
+    """
     if seconds is None:
         return ()
-    return (("delay", f"{milliseconds('delay', seconds)}ms"),)
+    check_seconds(DELAY, seconds, seconds_max)
+    return ((DELAY, f"{math.ceil(seconds * 1000)}ms"),)
 
 
-def milliseconds(what: str, seconds: float) -> int:
-    """A time that a broker takes, rounded up.
+def check_seconds(what: str, seconds: float, seconds_max: int) -> None:
+    """Refuses what is no time that a broker takes.
 
     Raises:
         TypeError: it is no number.
@@ -218,9 +226,8 @@ def milliseconds(what: str, seconds: float) -> int:
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise TypeError(f"{what} is a number of seconds; got {seconds!r}")
-    if not 0 <= seconds <= SECONDS_MAX:
-        raise ValueError(f"{what} is a number of seconds from 0 to {SECONDS_MAX}; got {seconds!r}")
-    return math.ceil(seconds * 1000)
+    if not 0 <= seconds <= seconds_max:
+        raise ValueError(f"{what} is a number of seconds from 0 to {seconds_max}; got {seconds!r}")
 
 
 def reason_of(reason: str | None) -> tuple[tuple[str, str], ...]:

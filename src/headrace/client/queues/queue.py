@@ -16,10 +16,10 @@ from headrace.client.queues.consumption import Consumption
 from headrace.client.queues.messages import (
     BELOW,
     DEDUP_ID,
-    DELAY,
     KEY,
     PRIORITY,
-    milliseconds,
+    check_seconds,
+    delay_of,
 )
 from headrace.client.queues.sender import OF_SOURCE, Sender
 from headrace.client.queues.worker import Worker, check
@@ -135,8 +135,9 @@ class Queue:
         if not isinstance(payload, bytes | bytearray | memoryview):
             raise TypeError(f"a payload must be bytes; got {type(payload).__name__}")
         said = {} if properties is None else dict(properties)
-        terms = {KEY: key, DEDUP_ID: dedup_id, DELAY: _delay(delay), PRIORITY: _priority(priority)}
+        terms = {KEY: key, DEDUP_ID: dedup_id, PRIORITY: _priority(priority)}
         said |= {name: value for name, value in terms.items() if value is not None}
+        said.update(delay_of(delay))
         for name, value in said.items():
             if not (_is_text(name) and _is_text(value)):
                 raise TypeError(f"keys and properties are text; got {name!r}: {value!r}")
@@ -226,13 +227,10 @@ class Queue:
 def _expiry(ttl: float | None) -> bytes:
     if ttl is None:
         return b""
-    if milliseconds("ttl", ttl) == 0 or ttl > TTL_S_MAX:
+    check_seconds("ttl", ttl, TTL_S_MAX)
+    if ttl == 0:
         raise ValueError(f"ttl is a number of seconds, more than 0, to {TTL_S_MAX}; got {ttl!r}")
     return message_expiry(math.ceil(ttl))
-
-
-def _delay(delay: float | None) -> str | None:
-    return None if delay is None else f"{milliseconds('delay', delay)}ms"
 
 
 def _priority(priority: int | None) -> str | None:

@@ -19,7 +19,7 @@ impl Ledger {
         let entry = &self.open[&offset];
         assert_eq!(entry.state, State::Ready, "it was told of");
         self.ready[usize::from(entry.meta.priority)].remove(&offset);
-        let expires_ms = entry.meta.expires_ms(&self.policy);
+        let expires_ms = entry.meta.old_ms(&self.policy);
         let left_ms = expires_ms.saturating_sub(now.wall_ms).max(0) as u64;
         self.rest(offset, now.mono_ms.saturating_add(ASIDE_MS.min(left_ms)));
         self.aside.insert(offset, bytes);

@@ -38,7 +38,7 @@ impl Ledger {
         // What is too old before it has rested is so at that time.
         let left_ms = entry
             .meta
-            .expires_ms(&policy)
+            .old_ms(&policy)
             .saturating_sub(now.wall_ms)
             .max(0) as u64;
         let rest_ms = rest_ms.min(left_ms);
@@ -75,7 +75,7 @@ impl Ledger {
         let failed_ms = tried.map_or(0, |tried| left_ms(tried.due_ms).min(tried.rest_ms));
         let rests_ms = failed_ms.max(left_ms(meta.due_ms).min(meta.delay_ms));
         // One that is too old by then is so at that time.
-        rests_ms.min(left_ms(meta.expires_ms(&self.policy)))
+        rests_ms.min(left_ms(meta.old_ms(&self.policy)))
     }
 
     pub(super) fn die(&mut self, offset: i64, cause: Cause) -> Failed {
@@ -121,7 +121,7 @@ impl Ledger {
             TOO_LONG => Some(Cause::TotalTime),
             TOO_MANY => Some(Cause::Depth),
             failures if failures_max > 0 && failures >= failures_max => Some(Cause::Attempts),
-            _ => (entry.meta.expires_ms(&self.policy) <= now.wall_ms).then_some(Cause::Expired),
+            _ => (entry.meta.old_ms(&self.policy) <= now.wall_ms).then_some(Cause::Expired),
         }
     }
 }

@@ -23,7 +23,7 @@ impl Ledger {
     /// When a message that is known will be too old, on the clock that never steps back; None where
     /// that is never.
     pub fn expires_ms(&self, offset: i64, now: Now) -> Option<u64> {
-        let expires_ms = self.open.get(&offset)?.meta.expires_ms(&self.policy);
+        let expires_ms = self.open.get(&offset)?.meta.old_ms(&self.policy);
         let left_ms = expires_ms.saturating_sub(now.wall_ms).max(0) as u64;
         (expires_ms < i64::MAX).then(|| now.mono_ms.saturating_add(left_ms))
     }

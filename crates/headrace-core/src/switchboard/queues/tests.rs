@@ -1,9 +1,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::queue::{Backoff, Order, Policy};
+use crate::queue::Policy;
 use crate::record::BatchBuilder;
 use crate::switchboard::Limits;
+use crate::testing::kernels::POLICY;
 
 const JOBS: u64 = 7;
 
@@ -16,19 +17,8 @@ fn settings() -> QueueSettings {
     QueueSettings {
         name: "jobs".into(),
         policy: Policy {
-            order: Order::None,
-            deadline_ms: 30_000,
-            backoff: Backoff {
-                initial_ms: 1_000,
-                growth_percent: 200,
-                max_ms: 60_000,
-                jitter_percent: 0,
-            },
-            failures_max: 0,
-            total_ms: 0,
             ttl_ms: 60_000,
-            read_ahead: 100,
-            prioritises: false,
+            ..POLICY
         },
         depth: Depth::default(),
         batch_messages: 500,
