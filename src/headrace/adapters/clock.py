@@ -15,3 +15,7 @@ class SystemClock:
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01T00:00:00Z."""
         return time.time_ns() // 1_000_000
+
+    def now(self) -> tuple[int, int]:
+        """Both, in this order."""
+        return time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000

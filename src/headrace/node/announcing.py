@@ -51,7 +51,7 @@ class Announcing:
             self._timer = None
 
     def _round(self) -> None:
-        mono_ms, wall_ms = self._clock.mono_ms(), self._clock.wall_ms()
+        mono_ms, wall_ms = self._clock.now()
         for topic, payload in self._announcements.due(self._switchboard.statistics(), mono_ms):
             self._switchboard.announce(topic, payload, mono_ms, wall_ms)
         self._runner.wake()

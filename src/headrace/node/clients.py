@@ -142,7 +142,7 @@ class Clients:
         return StreamReading(topic_filter, name, not found, found)
 
     def _now(self) -> tuple[int, int]:
-        return self._clock.mono_ms(), self._clock.wall_ms()
+        return self._clock.now()
 
     def _origin(self, summary: SessionSummary) -> Origin | None:
         link = None if summary.connection is None else self._runner.links.get(summary.connection)

@@ -121,7 +121,7 @@ class Feeds:
 
     def _answer(self, request: StreamRequest, placements: list[Placement]) -> None:
         clock = self._clock
-        self._switchboard.placed(request.request, placements, clock.mono_ms(), clock.wall_ms())
+        self._switchboard.placed(request.request, placements, *clock.now())
         for placement in placements:
             if len(placement) > 2:
                 self.watch(placement[0])
@@ -152,10 +152,9 @@ class Feeds:
         partition.unwatch(self._watched.pop(key))
         self._failing.discard(key)
 
-    def read(self) -> bool:
+    def read(self, mono_ms: int, wall_ms: int) -> bool:
         """Reads what clients have room for, within the bounds of a turn; whether there was any."""
         switchboard, partitions = self._switchboard, self._broker.runner.partitions
-        mono_ms, wall_ms = self._clock.mono_ms(), self._clock.wall_ms()
         has_read = False
         while (
             self._waiting < limits.STREAM_READS_MAX
@@ -210,7 +209,7 @@ class Feeds:
 
     def _feed(self, asked: _Asked, piece: StreamPiece) -> None:
         clock = self._clock
-        self._switchboard.fed(asked.ticket, piece, clock.mono_ms(), clock.wall_ms())
+        self._switchboard.fed(asked.ticket, piece, *clock.now())
         self._failing.discard(asked.key)
 
     def _failed(self, asked: _Asked, error: Exception) -> None:
@@ -225,7 +224,7 @@ class Feeds:
                 "MQTT clients wait for records that cannot be read: %s", error,
                 extra={"stream": partition.stream.definition.name, "partition": partition.index},
             )  # fmt: skip
-        self._switchboard.unread(ticket, self._clock.mono_ms(), self._clock.wall_ms())
+        self._switchboard.unread(ticket, *self._clock.now())
 
 
 def unpacked(batches: bytes, offset: int) -> StreamPiece:

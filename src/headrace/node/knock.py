@@ -157,7 +157,5 @@ class Knocks:
         principal: Principal | None = None,
         data: bytes | None = None,
     ) -> None:
-        self._switchboard.decided(
-            request.request, code, self._clock.mono_ms(), self._clock.wall_ms(), data, principal
-        )
+        self._switchboard.decided(request.request, code, *self._clock.now(), data, principal)
         self._wake()

@@ -243,7 +243,7 @@ class Node:
         if self._broker is None or self.state is not NodeState.READY:
             raise UnavailableError(f"the node is {self.state}: {self.reason}")
         clock = parts.clock
-        parts.switchboard.configure(clock.mono_ms(), clock.wall_ms(), **limits_of_switchboard)
+        parts.switchboard.configure(*clock.now(), **limits_of_switchboard)
         self._broker.runner.wake()
         self._broker.catalog.set_bounds(parts.streams_max, parts.budget.partitions_max)
         if self._announcing is not None and parts.sys_interval_ms != before.sys_interval_ms:
@@ -288,9 +288,7 @@ class Node:
             runner, clock = self._broker.runner, self._parts.clock
             runner.stop_reading()
             await self._drain(runner)
-            self._parts.switchboard.disconnect_all(
-                SERVER_SHUTTING_DOWN, clock.mono_ms(), clock.wall_ms()
-            )
+            self._parts.switchboard.disconnect_all(SERVER_SHUTTING_DOWN, *clock.now())
             runner.wake()
             orderly &= await self._drain(runner)
         await asyncio.gather(

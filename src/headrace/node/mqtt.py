@@ -32,7 +32,7 @@ class MqttDoor:
         self._last += 1
         connection = self._last
         self.runner.links[connection] = link
-        self.switchboard.opened(connection, self.clock.mono_ms(), self.clock.wall_ms())
+        self.switchboard.opened(connection, *self.clock.now())
         self.switchboard.writable(connection, limits.WRITE_CREDIT_BYTES)
         self.runner.wake()
         return MqttConnection(self, connection)
@@ -50,7 +50,8 @@ class MqttConnection:
     def received(self, data: bytes) -> None:
         """Bytes came in."""
         door = self._door
-        door.switchboard.receive(self._connection, data, door.clock.mono_ms(), door.clock.wall_ms())
+        mono_ms, wall_ms = door.clock.now()
+        door.switchboard.receive(self._connection, data, mono_ms, wall_ms)
         door.runner.wake()
 
     def ended(self) -> bool:
@@ -68,5 +69,5 @@ class MqttConnection:
         door = self._door
         del door.runner.links[self._connection]
         door.knocks.forget(self._connection)
-        door.switchboard.closed(self._connection, door.clock.mono_ms(), door.clock.wall_ms())
+        door.switchboard.closed(self._connection, *door.clock.now())
         door.runner.wake()

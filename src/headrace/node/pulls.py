@@ -79,7 +79,8 @@ class Pulls:
 
     def open(self) -> None:
         """Begins to hear of their ends."""
-        self._broker.runner.end_pulls = self.collect
+        runner = self._broker.runner
+        runner.pulls, runner.end_pulls = self._waiting, self.collect
 
     def close(self) -> None:
         """Ends all that wait, with what they have."""
@@ -115,16 +116,15 @@ class Pulls:
 
     def collect(self) -> None:
         """Answers those that have ended."""
-        if self._waiting:
-            for number, messages in self._switchboard.pulled():
-                pulling = self._waiting.pop(number)
-                if pulling.future.done():  # it is about to be given back
-                    continue
-                if messages or self._broker.serves(pulling.queue, pulling.stream):
-                    pulling.future.set_result(list(map(_message, messages)))
-                else:
-                    gone = UnknownStreamError(f"queue {pulling.queue!r} was deleted meanwhile")
-                    pulling.future.set_exception(gone)
+        for number, messages in self._switchboard.pulled():
+            pulling = self._waiting.pop(number)
+            if pulling.future.done():  # it is about to be given back
+                continue
+            if messages or self._broker.serves(pulling.queue, pulling.stream):
+                pulling.future.set_result(list(map(_message, messages)))
+            else:
+                gone = UnknownStreamError(f"queue {pulling.queue!r} was deleted meanwhile")
+                pulling.future.set_exception(gone)
 
     def give_back(self, pulling: Pulling) -> None:
         """Whoever pulled has gone."""
@@ -192,8 +192,7 @@ class Pulls:
                         offset,
                         asked.messages_max - len(found),
                         asked.settled,
-                        clock.mono_ms(),
-                        clock.wall_ms(),
+                        *clock.now(),
                     )
                 except ValueError:
                     raise changed(self._broker, definition) from None

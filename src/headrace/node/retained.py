@@ -81,7 +81,7 @@ class RetainedStore:
         clock = self._broker.clock
         try:
             records, ignored, next_offset = self._switchboard.restore_retained(
-                batches, clock.mono_ms(), clock.wall_ms()
+                batches, *clock.now()
             )
         except (CorruptRecordError, UnsupportedRecordError) as error:
             raise StorageCorruptError(
@@ -97,7 +97,7 @@ class RetainedStore:
         start: str | None = ""
         while start is not None:
             parts, start = self._switchboard.retained_state(
-                list(indices), start, names, clock.mono_ms(), clock.wall_ms()
+                list(indices), start, names, *clock.now()
             )
             for at, (batch, records) in enumerate(parts):
                 batches[at] += batch

@@ -17,21 +17,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from headrace import limits
-from headrace.errors import (
-    HeadraceError,
-    MessageTooLargeError,
-    QueueFullError,
-    RetainedLimitError,
-    StaleEpochError,
-    StorageError,
-    StorageFullError,
-    UnavailableError,
-    UnknownStreamError,
-)
+from headrace.errors import HeadraceError, StorageError, StorageFullError, UnavailableError
 from headrace.kernel.damage import FailedReads
+from headrace.node.refusals import FAILURE, QUEUE_FULL, QUOTA_EXCEEDED, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from headrace.native import (
         Buffer,
@@ -48,19 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-FAILURE = 0x80
-STALE_EPOCH = 0x83
-NO_QUEUE = 0x90
-QUOTA_EXCEEDED = 0x97
-"""Reason codes of PUBACK (MQTT 5.0 table 3-4); those from 0x80 on mean that it is not stored."""
-
-TOO_LARGE = 0x95
-QUEUE_FULL = 0x96
-RETAIN_NOT_SUPPORTED = 0x9A
-"""What the switchboard says of a publish from another door that a stream does not take."""
-
-FULL_QUEUE = "the queue owes as much as it may; try again later, or raise its depth.max.*"
 
 
 class _Inflight(NamedTuple):
@@ -83,10 +61,12 @@ class Runner:
         links: open MQTT connections by number; the gateway keeps it.
         decide: asked of each client that connects or authenticates; answers the switchboard.
         place: asked where a subscription to streams begins; answers the switchboard.
-        end_pulls: called once per loop iteration; answers the pulls from queues that have ended.
+        pulls: pulls from queues that wait.
+        end_pulls: called once per loop iteration while there are any; answers those that have
+            ended.
         hear_queues: called with what queues want of the node, and tell.
-        read_streams: called once per loop iteration, last; reads what MQTT clients of streams have
-            room for, and says whether there was any.
+        read_streams: called once per loop iteration, last, with both clocks; reads what MQTT
+            clients of streams have room for, and says whether there was any.
         partitions: by `(stream id, index)`; the broker keeps it.
         on_grown: called whenever `UNKEPT_CHECK_BYTES` have been appended.
         persist: called once per loop iteration, after the appends of publishes.
@@ -118,8 +98,9 @@ class Runner:
         self.decide: Callable[[ConnectRequest, Link], None]
         self.place: Callable[[StreamRequest], None]
         self.hear_queues: Callable[[Effects], None] = lambda _effects: None
+        self.pulls: Collection[object] = ()
         self.end_pulls: Callable[[], None] = lambda: None
-        self.read_streams: Callable[[], bool] = lambda: False
+        self.read_streams: Callable[[int, int], bool] = lambda _mono_ms, _wall_ms: False
         self.partitions: dict[tuple[int, int], Partition] = {}
         self._inflight: dict[int, _Inflight] = {}
         self._reads: dict[int, tuple[Partition, asyncio.Future[Any]]] = {}
@@ -144,7 +125,7 @@ class Runner:
         """Collects once this loop iteration's input is in."""
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._guarded, self._run)
+            self._loop.call_soon(self._run)
 
     def append(self, partition: Partition, batches: bytes, wall_ms: int) -> asyncio.Future[int]:
         """Queues batches; the future is their base offset once durable, or `UnavailableError`.
@@ -176,7 +157,7 @@ class Runner:
         """
         messages = self._switchboard.queue_takes(partition.stream.definition.id, batches)
         if messages is None:
-            raise QueueFullError(FULL_QUEUE)
+            raise refused(QUEUE_FULL)
         return messages
 
     def _give_room(self, partition: Partition, messages: int, size_bytes: int) -> None:
@@ -251,7 +232,7 @@ class Runner:
         self._request += 1
         self._switchboard.publish(
             topic, payload, qos, retain, properties, self._request,
-            self._clock.mono_ms(), self._clock.wall_ms(),
+            *self._clock.now(),
         )  # fmt: skip
         return self._awaited(self._request, len(payload))
 
@@ -264,7 +245,7 @@ class Runner:
             ValueError: what `ask` raises; then nothing has changed.
         """
         request = self._request + 1
-        answer = ask(request, self._clock.mono_ms(), self._clock.wall_ms())
+        answer = ask(request, *self._clock.now())
         self._request = request
         return answer, self._awaited(request, 0)
 
@@ -282,7 +263,7 @@ class Runner:
 
     def stop_reading(self) -> None:
         """Reads nothing more for MQTT clients of streams: who drains would have no end."""
-        self.read_streams = lambda: False
+        self.read_streams = lambda _mono_ms, _wall_ms: False
 
     async def quiet(self) -> None:
         """Waits until nothing is on its way to the disk and all acknowledgements were written."""
@@ -300,34 +281,49 @@ class Runner:
         try:
             step()
         except BaseException as error:  # a panic of the compiled module is no Exception
-            self.on_failure(f"a fault of the node: {error!r}")
+            self._faulted(error)
             raise  # the loop logs it
 
-    def _run(self) -> None:
-        if self.before_batch is not None:
-            self.before_batch()
-        self._scheduled = False
-        mono_ms, wall_ms = self._clock.mono_ms(), self._clock.wall_ms()
-        effects = self._switchboard.collect(mono_ms, wall_ms)
-        if effects is not None:
-            self._append_all(effects, mono_ms, wall_ms)
-        self.persist(mono_ms, wall_ms)
-        if self._queued:
-            self._queued = False
-            self._store.submit()
-        if effects is not None:
-            self._perform(effects)
-        if self._publishes:
-            self._end_publishes()
-        self.end_pulls()
-        if self.read_streams():
-            self.wake()
-        self._arm(mono_ms)
-        if self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+    def _faulted(self, error: BaseException) -> None:
+        self.on_failure(f"a fault of the node: {error!r}")
 
-    def _append_all(self, effects: Effects, mono_ms: int, wall_ms: int) -> None:
-        for stream, index, batch, ticket in effects.appends:
+    def _run(self) -> None:
+        """One turn.
+
+        It guards itself and calls a step only where there is something for it to do: a message that
+        comes alone waits for all of this.
+        """
+        try:
+            if self.before_batch is not None:
+                self.before_batch()
+            self._scheduled = False
+            mono_ms, wall_ms = self._clock.now()
+            effects = self._switchboard.collect(mono_ms, wall_ms)
+            if effects is not None and (appends := effects.appends):
+                self._append_all(appends, mono_ms, wall_ms)
+            self.persist(mono_ms, wall_ms)
+            if self._queued:
+                self._queued = False
+                self._store.submit()
+            if effects is not None:
+                self._perform(effects)
+            if self._publishes:
+                self._end_publishes()
+            if self.pulls:
+                self.end_pulls()
+            if self.read_streams(mono_ms, wall_ms):
+                self.wake()
+            self._arm(mono_ms)
+            if self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
+        except BaseException as error:  # as in `_guarded`
+            self._faulted(error)
+            raise
+
+    def _append_all(
+        self, appends: list[tuple[int, int, bytes, int]], mono_ms: int, wall_ms: int
+    ) -> None:
+        for stream, index, batch, ticket in appends:
             partition = self.partitions.get((stream, index))
             if partition is None:  # deleted while the message was on its way
                 self._refuse(ticket, FAILURE, mono_ms, wall_ms)
@@ -378,7 +374,8 @@ class Runner:
             self.decide(request, links[request.connection])
         for asked in effects.streams:
             self.place(asked)
-        self.hear_queues(effects)
+        if effects.dead_letters or effects.lost:
+            self.hear_queues(effects)
         for connection, reason in effects.closes:
             log.debug("connection closed: %s", reason, extra={"client": links[connection].peer})
             links[connection].close()
@@ -397,13 +394,13 @@ class Runner:
 
     def _tick(self) -> None:
         self._timer = None
-        self._switchboard.tick(self._clock.mono_ms(), self._clock.wall_ms())
+        self._switchboard.tick(*self._clock.now())
         self.wake()
 
     def _completed(self) -> None:
         for end in self._store.poll_reads():
             self._end_read(end)
-        mono_ms, wall_ms = self._clock.mono_ms(), self._clock.wall_ms()
+        mono_ms, wall_ms = self._clock.now()
         advanced: dict[Partition, None] = {}
         for completion in self._store.poll():
             inflight = self._inflight.pop(completion.ticket)
@@ -465,29 +462,8 @@ class Runner:
                 continue
             if code < FAILURE:
                 future.set_result(streams)
-            elif code == STALE_EPOCH:
-                future.set_exception(StaleEpochError("its source has published in a newer epoch"))
-            elif code == NO_QUEUE:
-                future.set_exception(
-                    UnknownStreamError("no queue has this name; headrace queues create makes one")
-                )
-            elif code == TOO_LARGE:
-                future.set_exception(
-                    MessageTooLargeError("larger than max.message.bytes of a stream that stores it")
-                )
-            elif code == QUEUE_FULL:
-                future.set_exception(QueueFullError(FULL_QUEUE))
-            elif code == RETAIN_NOT_SUPPORTED:
-                future.set_exception(
-                    RetainedLimitError(
-                        "as much is retained as may be (limits.retained_messages, "
-                        "limits.retained_bytes); delete some, or raise the bound"
-                    )
-                )
-            elif code == QUOTA_EXCEEDED:
-                future.set_exception(StorageFullError(self.full or "the disk was nearly full"))
             else:
-                future.set_exception(UnavailableError("the disk refused; try again"))
+                future.set_exception(refused(code, self.full))
 
 
 def _resolve(inflight: _Inflight, completion: Completion) -> None:

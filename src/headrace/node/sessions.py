@@ -66,7 +66,7 @@ class SessionLog:
                 f"the sessions of MQTT clients cannot be read: {error}; headrace log verify tells "
                 f"more, and mqtt.persistence = false starts without them"
             ) from None
-        self._switchboard.restored(clock.mono_ms(), clock.wall_ms())
+        self._switchboard.restored(*clock.now())
         broker.runner.persist = self._persist
         broker.runner.wake()
         broker.keepers.append(self)

@@ -13,3 +13,7 @@ class Clock(Protocol):
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01T00:00:00Z; may jump either way."""
         ...
+
+    def now(self) -> tuple[int, int]:
+        """`mono_ms` and `wall_ms` by one call: each event of a connection asks for both."""
+        ...

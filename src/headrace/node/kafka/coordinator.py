@@ -174,7 +174,7 @@ class Coordinator:
 
     def _handle(self, event: Event) -> None:
         clock = self._broker.clock
-        for effect in self.groups.handle(event, Now(clock.mono_ms(), clock.wall_ms())):
+        for effect in self.groups.handle(event, Now(*clock.now())):
             self._perform(effect)
         self._set_alarm()
 
