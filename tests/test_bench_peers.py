@@ -250,9 +250,8 @@ class Both:
 def cases():
     for peer in PEERS:
         for mode in Mode:
-            # It takes half a minute to start.
-            again = isinstance(peer, RabbitMq) and mode is Mode.MEMORY
-            marks = [pytest.mark.soak] if again else []
+            # It takes half a minute of both cores to start.
+            marks = [pytest.mark.soak] if isinstance(peer, RabbitMq) else []
             yield pytest.param(peer, mode, marks=marks, id=f"{peer.name}-{mode}")
 
 

@@ -211,6 +211,7 @@ def test_a_copy_of_yesterday_is_refused(spark, broker, tmp_path):
     assert ran().messages == 93
 
 
+@pytest.mark.soak  # in CI tests/test_spark_recovery.py shows the same of the source
 @pytest.mark.setting("pipeline.fail_on_data_loss")
 def test_what_retention_took_ends_the_pipeline_or_is_passed_over(spark, broker, tmp_path):
     payloads, folders = from_csv(TRACE), (tmp_path / "tables", tmp_path / "checkpoint")
