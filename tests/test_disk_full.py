@@ -131,6 +131,24 @@ def test_an_idempotent_producer_says_what_a_full_disk_keeps_from_it(start_node):
         asyncio.run(start())
 
 
+def test_who_begins_a_group_on_a_full_disk_hears_why_it_cannot(start_node):
+    node = start_node()
+    assert node.call("POST", "/api/v1/queues", {"name": "jobs"})[0] == 201
+    assert node.stop() == 0
+    node = start_node.again(node, HEADRACE_LOG__RESERVE_BYTES="1024GiB")
+    told = queue.Queue()
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+    client.on_connect = lambda *_: client.subscribe("$queue/jobs", qos=1)
+    client.on_disconnect = lambda _client, _data, flags, code, properties: told.put(
+        (flags.is_disconnect_packet_from_server, code.value, properties.ReasonString)
+    )
+    client.reconnect_on_failure = False
+    client.connect("127.0.0.1", node.mqtt)
+    client.loop_start()
+    assert told.get(timeout=30) == (True, 0x97, "not stored: the broker's disk is nearly full")
+    client.loop_stop()
+
+
 def test_who_clears_retained_messages_on_a_full_disk_is_told(start_node):
     node = start_node()
     headrace("pub", "-p", str(node.mqtt), "-t", "a", "-m", "x", "-q", "1", "-r")

@@ -1511,10 +1511,10 @@ class Switchboard:
         bytes_max: int,
         deadline_ms: int | None,
         waits: bool,
-    ) -> int:
+    ) -> int | None:
         """Delivers messages to a group for who has no connection: a number, which comes back from
         `pulled` once it has all, or as soon as there are none at hand. Where it `waits`, it waits
-        for the first until `end_pull`.
+        for the first until `end_pull`. None: it would be a group more than there may be.
 
         Raises:
             ValueError: the queue cannot be pulled from, or there can be no such group.

@@ -103,8 +103,11 @@ class Pulls:
                 asked.wait_ms > 0,
             )
         except ValueError as error:
-            is_bound = "limits.queue_groups" in str(error)  # else what is asked for is none
-            raise (GroupLimitError if is_bound else QueueRequestError)(str(error)) from None
+            raise QueueRequestError(str(error)) from None
+        if number is None:
+            raise GroupLimitError(
+                "queues have as many groups as limits.queue_groups allows; delete some"
+            )
         pulling = self._waiting[number] = Pulling(self, definition, asked, number)
         self._broker.runner.wake()
         return pulling

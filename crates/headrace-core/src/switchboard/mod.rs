@@ -147,6 +147,8 @@ pub enum Error {
     Request(u64),
     /// No append of this ticket is in flight.
     Ticket(u64),
+    /// Queues have as many groups as they may.
+    GroupLimit,
     /// An argument is malformed.
     Invalid(String),
 }
@@ -158,6 +160,7 @@ impl fmt::Display for Error {
             Self::Stream(id, partition) => write!(f, "no partition {partition} of a stream {id}"),
             Self::Request(request) => write!(f, "no request {request} was made"),
             Self::Ticket(ticket) => write!(f, "no append with ticket {ticket} is in flight"),
+            Self::GroupLimit => f.write_str("queues have as many groups as they may"),
             Self::Invalid(text) => f.write_str(text),
         }
     }

@@ -360,6 +360,9 @@ impl Switchboard {
                 "stream_deleted" => Some("a stream that it reads was deleted"),
                 "queue_taken" => Some("another client consumes a queue that takes one of a group"),
                 "queue_deleted" => Some("a queue that it consumes was deleted"),
+                "stream_outgrown" => Some("a stream that it reads has more partitions than it may"),
+                "disk_full" => Some("not stored: the broker's disk is nearly full"),
+                "not_stored" => Some("not stored: the broker's disk refused"),
                 _ => None,
             };
             let text = text.filter(|_| connection.wants_reasons);

@@ -291,15 +291,18 @@ impl Switchboard {
         bytes_max: usize,
         deadline_ms: Option<u64>,
         waits: bool,
-    ) -> PyResult<u64> {
+    ) -> PyResult<Option<u64>> {
         let terms = core::PullTerms {
             messages_max,
             bytes_max,
             deadline_ms,
             waits,
         };
-        let number = self.0.pull_queue(stream, (group, topic_filter), terms);
-        number.map_err(error)
+        match self.0.pull_queue(stream, (group, topic_filter), terms) {
+            Ok(number) => Ok(Some(number)),
+            Err(core::Error::GroupLimit) => Ok(None),
+            Err(other) => Err(error(other)),
+        }
     }
 
     fn end_pull(&mut self, number: u64) {

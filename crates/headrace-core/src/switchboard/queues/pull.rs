@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 
 use super::consumers::{group_key, unfit_name};
-use super::groups::NO_MORE_GROUPS;
 use super::{Queues, Sharing};
 use crate::mqtt::packet::Publish;
 use crate::switchboard::connect::decode_own;
@@ -106,7 +105,7 @@ impl Switchboard {
             return invalid("the queue gives all to one connected consumer (consumers = single or exclusive): it cannot be pulled from");
         }
         if !self.has_room_for_group(Some(queue), &name) {
-            return invalid(NO_MORE_GROUPS);
+            return Err(Error::GroupLimit);
         }
         let slot = self.queues.group_of(queue, &name);
         let parts = self.queues.groups[slot as usize].parts.iter();
