@@ -110,11 +110,11 @@ def server(name, **more):
     return Custom(name=name, command=LISTENS, doors=frozenset({Door.KAFKA}), **more)
 
 
-def ran(tmp_path, peers, *workloads, modes=(Mode.MEMORY,)):
+def ran(tmp_path, peers, *workloads, modes=(Mode.MEMORY,), is_spread=False):
     servers, load = suite.split_cores()
     plan = suite.Plan(
         workloads=workloads, peers=peers, modes=modes, rounds=3, folder=tmp_path,
-        server_cores=servers, load_cores=load,
+        server_cores=servers, load_cores=load, is_spread=is_spread,
     )  # fmt: skip
     rows = []
     suite.run(plan, rows.append)
@@ -151,6 +151,30 @@ def test_rounds_alternate_on_cores_of_their_own_and_servers_stay(tmp_path):
     assert os.sched_getaffinity(0) == before
     for pid in seen:
         assert not Path(f"/proc/{pid}").exists()
+
+
+def test_rounds_of_a_row_may_be_spread_over_the_run(tmp_path):
+    seen = []
+
+    def once(name):
+        def measured(running, _mode):
+            seen.append((name, running and running.pid))
+            return Round(figures={"rate": float(len(seen))})
+
+        return measured
+
+    rows = ran(
+        tmp_path, [server("headrace"), server("other")],
+        workload(once=once("a")), workload(name="b", once=once("b"), is_fresh=True),
+        workload(name="c", once=once("c"), door=None, is_exact=True), is_spread=True,
+    )  # fmt: skip
+    assert [name for name, _ in seen] == [*"aabbc", *"aabb", *"aabb"]
+    of_b = {pid for name, pid in seen if name == "b"}
+    assert len(of_b) == 6, "servers start anew before each"
+    a, b, c = rows
+    assert [found["rate"] for found in a.servers["headrace"].rounds] == [1.0, 7.0, 10.0]
+    assert (len(b.servers["other"].rounds), len(c.servers["headrace"].rounds)) == (3, 1)
+    assert a.began <= b.began <= c.began
 
 
 def test_a_server_that_ends_in_a_round_is_told_and_starts_again(tmp_path):

@@ -44,6 +44,8 @@ class Plan:
         peers: those that are here, ours among them.
         modes: in the order in which they run.
         rounds: of each server and row, `ROUNDS_MIN` or more.
+        is_spread: whether the rounds of a row are spread over the run, so that what changes on the
+            machine meanwhile is in what they differ by; rows are then done at the end of a mode.
         folder: servers have folders of their own in it.
         server_cores, load_cores: on which the servers run, and what measures them.
         skipped: rows that are not measured, by workload and mode.
@@ -53,6 +55,7 @@ class Plan:
     peers: Sequence[Peer]
     modes: Sequence[Mode]
     rounds: int
+    is_spread: bool = False
     folder: Path
     server_cores: frozenset[int]
     load_cores: frozenset[int]
@@ -112,16 +115,11 @@ def run(
         watch: is told what goes on, in words.
     """
     for mode in plan.modes:
+        tasks = [task for task in tasks_of(plan) if task[0] is mode]
         with _Servers(plan, mode) as servers:
-            for _, workload, takers in (task for task in tasks_of(plan) if task[0] is mode):
-                if workload.is_fresh:
-                    servers.end_all()
-                began = datetime.now(UTC).isoformat(timespec="seconds")
-                if workload.door is None:
-                    row = _in_process(plan, workload, mode, watch)
-                else:
-                    row = _row(plan, workload, mode, takers, servers, watch)
-                done(replace(row, began=began))
+            for together in [tasks] if plan.is_spread else [[task] for task in tasks]:
+                for row in _rows(plan, together, servers, watch):
+                    done(row)
 
 
 def takers_of(workload: Workload, mode: Mode, peers: Sequence[Peer]) -> list[Peer]:
@@ -137,33 +135,37 @@ def takers_of(workload: Workload, mode: Mode, peers: Sequence[Peer]) -> list[Pee
     ]
 
 
-def _row(
+def _rows(
     plan: Plan,
-    workload: Workload,
-    mode: Mode,
-    takers: Sequence[Peer],
+    tasks: Sequence[tuple[Mode, Workload, list[Peer]]],
     servers: _Servers,
     watch: Callable[[str], None],
-) -> Row:
-    rounds: dict[str, list[Round]] = {peer.name: [] for peer in takers}
+) -> Iterator[Row]:
+    """Goes through some workloads of one mode so many times, a round of each at a time."""
+    rounds: list[dict[str, list[Round]]] = [{} for _ in tasks]
+    began: list[str] = []
     for index in range(plan.rounds):
-        # Nobody is always the first, or always behind the same other.
-        turn = index % len(takers)
-        for peer in (*takers[turn:], *takers[:turn]):
-            watch(f"{workload.name}, {mode}: {peer.name}, round {index + 1} of {plan.rounds}")
-            rounds[peer.name].append(servers.once(peer, workload))
-    measured = {name: measured_of(workload.figure, each) for name, each in rounds.items()}
-    return row_of(workload, mode, measured)
-
-
-def _in_process(plan: Plan, workload: Workload, mode: Mode, watch: Callable[[str], None]) -> Row:
-    rounds = []
-    count = 1 if workload.is_exact else plan.rounds
-    for index in range(count):
-        watch(f"{workload.name}: round {index + 1} of {count}")
-        with _on(plan.load_cores):
-            rounds.append(_attempted(workload, None, mode))
-    return row_of(workload, mode, {OURS: measured_of(workload.figure, rounds)})
+        for (mode, workload, takers), found in zip(tasks, rounds, strict=True):
+            if index == 0:
+                began.append(datetime.now(UTC).isoformat(timespec="seconds"))
+            elif workload.is_exact:
+                continue
+            what = f"round {index + 1} of {1 if workload.is_exact else plan.rounds}"
+            if workload.door is None:
+                watch(f"{workload.name}: {what}")
+                with _on(plan.load_cores):
+                    found.setdefault(OURS, []).append(_attempted(workload, None, mode))
+                continue
+            if workload.is_fresh and (index == 0 or plan.is_spread):
+                servers.end_all()
+            # Nobody is always the first, or always behind the same other.
+            turn = index % len(takers)
+            for peer in (*takers[turn:], *takers[:turn]):
+                watch(f"{workload.name}, {mode}: {peer.name}, {what}")
+                found.setdefault(peer.name, []).append(servers.once(peer, workload))
+    for (mode, workload, _), found, since in zip(tasks, rounds, began, strict=True):
+        measured = {name: measured_of(workload.figure, each) for name, each in found.items()}
+        yield replace(row_of(workload, mode, measured), began=since)
 
 
 def _attempted(workload: Workload, running: Running | None, mode: Mode) -> Round:

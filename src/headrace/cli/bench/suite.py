@@ -140,6 +140,7 @@ def suite(
         peers=[peer for peer in here.peers if peer in asked],
         modes=[Mode(mode) for mode in modes] or list(Mode),
         rounds=rounds,
+        is_spread=is_quick,
         folder=folder or machine.usual_folder(),
         server_cores=servers,
         load_cores=load,
