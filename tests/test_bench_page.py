@@ -366,6 +366,76 @@ def tables_of(text):
     return found
 
 
+def lines_of(text, workload):
+    """Cells of the lines of a workload in memory mode, by broker, in the table of all rows."""
+    _, _, rows = text.partition("## All rows")
+    cells = [line.strip("| ").split(" | ") for line in rows.splitlines() if line.startswith("| ")]
+    return {each[2]: each[4:] for each in cells if each[:2] == [workload, "memory"]}
+
+
+def test_latencies_are_of_messages_and_not_of_what_else_was_timed():
+    of_messages = server("rate", 1.0, connect_p50_ms=9.0, p50_ms=2.0, p99_ms=3.0)
+    settled = server("rate", 1.0, enqueue_p50_ms=1.0, delivered_p50_ms=4.0, settled_p50_ms=5.0)
+    none = server("rate", 1.0, connect_p50_ms=9.0, p50_ms=None)
+    rows = [
+        row(name, {"headrace": measured}, figure="rate")
+        for name, measured in [("a", of_messages), ("b", settled), ("c", none)]
+    ]
+    text = markdown(result(*rows))
+    assert lines_of(text, "a")["headrace"][3:8] == ["2.00", "-", "3.00", "-", "-"]
+    assert lines_of(text, "b")["headrace"][3:8] == ["5.00", "-", "-", "-", "-"]
+    assert lines_of(text, "c")["headrace"][3:8] == ["-"] * 5
+
+
+def test_the_page_that_is_kept_has_the_median_where_a_row_is_about_it():
+    kept = read(ROOT / "docs" / "benchmarks.json")
+    text = markdown(kept)
+    column = {"p50_ms": 3, "p99_ms": 5}
+    about = [each for each in kept.rows if each.figure in column and each.mode == "memory"]
+    assert len(about) > 5
+    for each in about:
+        cells = lines_of(text, each.workload)[each.ours]
+        assert cells[column[each.figure]] == number(each.median(each.ours))
+
+
+def test_a_ratio_whose_rounds_overlap_is_marked_on_both_sides_of_one():
+    for ours, theirs in [((9, 11, 13), (8, 10, 12)), ((8, 10, 12), (9, 11, 13))]:
+        servers = {"headrace": server("rate", *ours), "nats": server("rate", *theirs)}
+        level = row("level", servers, figure="rate")
+        assert lines_of(markdown(result(level)), "level")["nats"][2].startswith("≈ ")
+        assert "1 of 1 ratios are within what rounds differ by" in markdown(result(level))
+    assert "≈ " not in lines_of(markdown(result(AHEAD)), AHEAD.workload)["mosquitto"][2]
+
+
+def test_a_longer_tail_and_a_higher_cost_are_told_where_the_row_is_ahead():
+    def measured(rate, p99_ms, cpu):
+        return server("rate", rate, p99_ms=p99_ms, cpu_seconds_per_million=cpu)
+
+    ahead = row("ahead", {
+        "headrace": measured(9.0, 30.0, 2.1), "nats": measured(1.0, 10.0, 1.0),
+        "mosquitto": measured(1.0, 29.0, 2.0), "kafka": measured(1.0, None, None),
+    }, figure="rate")  # fmt: skip
+    _, _, text = markdown(result(ahead)).partition("## Where its tail is longer, or it costs more")
+    text, _, _ = text.partition("## Messages")
+    assert "| ahead | memory | nats | p99 30.0 ms beside 10.0; 2.10 CPU-s per million" in text
+    assert "mosquitto" not in text
+    assert "kafka" not in text
+
+
+def test_the_page_says_how_to_measure_the_same_and_whom_it_did_not_ask():
+    peers = {
+        name: {"version": "1", "install": "", "promises": {}}
+        for name in ("headrace", "nats", "mine")
+    }
+    settings = {"rounds": 5, "duration_seconds": 2.0, "server_cores": [0, 1], "quick": False}
+    text = markdown(result(AHEAD, peers=peers, settings=settings, left_out={}))
+    command = "headrace bench suite --peer nats --rounds 5 --duration 2000ms --server-cores 2"
+    assert f"{command} --save docs/benchmarks.json\n" in text
+    (told_of,) = [line for line in text.splitlines() if "was not asked for" in line]
+    assert "mosquitto" in told_of
+    assert "nats" not in told_of
+
+
 def test_markdown_says_where_headrace_is_behind_before_all_else():
     lost = row("lost", rates(90, 100, lost=1, expected=100), note="a note")
     text = markdown(result(AHEAD, lost, FURTHER))

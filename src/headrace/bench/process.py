@@ -53,6 +53,9 @@ class Usage:
             times = (folder / "stat").read_text().rpartition(")")[2].split()[11:13]
             pages = int((folder / "statm").read_text().split()[1])
         except OSError as error:
-            raise InputError(f"process {pid}: {error.strerror}; is the server running?") from None
+            why = error.strerror if isinstance(error, PermissionError) else "there is none here"
+            raise InputError(
+                f"process {pid}: {why}; --pid is the number of the server's process on this machine"
+            ) from None
         ticks = sum(map(int, times))
         return cls(ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE"))

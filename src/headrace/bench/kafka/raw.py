@@ -35,7 +35,10 @@ class RawConnection:
             self._socket = socket.create_connection(address, timeout=TIMEOUT_SECONDS)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
-            raise ConnectionLostError(f"{address} is not reached: {error}") from error
+            why = error.strerror or error
+            raise ConnectionLostError(
+                f"{address} is not reached: {why}; is a broker there?"
+            ) from error
         try:
             self._greet(login)
         except BaseException:

@@ -18,7 +18,7 @@ from headrace.bench.suite.words import (
     moment,
     number,
     quantiles,
-    ratio,
+    ratio_to,
     shortfalls,
     size,
     spread,
@@ -66,10 +66,10 @@ def name_of(row: Row, server: str) -> str:
 
 def ratio_of(row: Row, server: str, *, judged: bool) -> str:
     """The ratio to a server; with a mark where it is a loss, below 1 or what is to be reached."""
-    value = row.ratios().get(server)
+    value, told_of = row.ratios().get(server), ratio_to(row, server)
     if judged and value is not None and value < row.bounds.get(server, 1.0):
-        return f'<span class="bad">▾ {ratio(value)}</span>'
-    return ratio(value)
+        return f'<span class="bad">▾ {told_of}</span>'
+    return told_of
 
 
 def _servers(row: Row) -> list[str]:

@@ -159,7 +159,8 @@ def kafka_workloads(timing: Timing) -> Sequence[Workload]:
             "keyed",
             "one producer, 10,000 keys over 12 partitions, 100 B, acks=all",
             shape("produce", replace(load, partitions=12, keys=10_000)),
-            note="Order is judged by key.",
+            note="Order is judged by key. The client is the bound, and sends more where answers "
+            "take longer, for then it puts more records into a request.",
         ),
         row(
             "retention",

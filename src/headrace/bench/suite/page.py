@@ -145,7 +145,8 @@ def _glance(result: Result, anchors: Mapping[int, str]) -> str:
         cells = (ratio_of(row, name, judged=True) for name in peers)
         rows.append([_link(row, anchors), number(row.median(row.ours)), text(row.unit), *cells])
     told_of = table(
-        f"medians of {OURS}, and their ratio to those of each other; ▾ is behind",
+        f"medians of {OURS}, and their ratio to those of each other; ▾ is behind, ≈ is neither, "
+        "for the rounds of both overlap",
         ["workload", OURS, "", *peers],
         rows,
         words={2},

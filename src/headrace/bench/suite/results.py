@@ -96,6 +96,14 @@ class Row:
                 found[name] = theirs / ours if self.less_is_better else ours / theirs
         return found
 
+    def is_level(self, server: str) -> bool:
+        """Whether our rounds and those of another server overlap."""
+        ours, theirs = (
+            measured.spread(self.figure) if (measured := self.servers.get(name)) else None
+            for name in (self.ours, server)
+        )
+        return bool(ours and theirs and ours[0] <= theirs[1] and theirs[0] <= ours[1])
+
     def misses(self) -> bool:
         """Whether our figure is not what it is to reach; there may be none."""
         ours = self.median(self.ours)

@@ -30,6 +30,9 @@ FAULTS: Final = {
 }
 """Figures that should be 0, and what a server did."""
 
+MORE: Final = 1.1
+"""From here on a tail is longer, or a cost higher, than another."""
+
 BUSY: Final = 0.95
 """The part of a time from which on the load may be slower than the server."""
 
@@ -163,6 +166,16 @@ def quantiles(figures: Mapping[str, float | None]) -> dict[str, dict[str, float]
     return found
 
 
+def whole_way(figures: Mapping[str, float | None]) -> dict[str, float]:
+    """Latencies of messages from their beginning to their end, by quantile, in ms.
+
+    Of a queue that is until they are settled. Empty where none were timed: what a connection took,
+    or an acknowledgement, is no way of a message.
+    """
+    found = quantiles(figures)
+    return found.get("") or found.get("settled") or {}
+
+
 # --- faults -------------------------------------------------------------------------------------
 
 
@@ -253,16 +266,45 @@ def losses(row: Row) -> str:
 
 
 def _within(row: Row, name: str) -> str:
-    ours, theirs = (row.servers[each].spread(row.figure) for each in (row.ours, name))
-    if ours and theirs and ours[0] <= theirs[1] and theirs[0] <= ours[1]:
-        return ", within what rounds differ by"
-    return ""
+    return ", within what rounds differ by" if row.is_level(name) else ""
 
 
-def standing(rows: Iterable[Row]) -> str:
-    """How many rows, and in how many headrace is behind."""
-    behind = [row.is_behind() for row in rows]
-    return f"{counted(len(behind), 'row')}; headrace is behind in {sum(behind) or 'none'}"
+def ratio_to(row: Row, name: str) -> str:
+    """The ratio to a server, with a mark where it says no more than that the two are level."""
+    text = ratio(row.ratios().get(name))
+    return f"≈ {text}" if row.is_level(name) else text
+
+
+def standing(rows: Sequence[Row]) -> str:
+    """How many rows, in how many headrace is behind, and how many ratios say that it is level."""
+    behind = sum(row.is_behind() for row in rows)
+    ratios = [row.is_level(name) for row in rows for name in row.ratios()]
+    told = f"{counted(len(rows), 'row')}; headrace is behind in {behind or 'none'}"
+    level = sum(ratios)
+    return (
+        f"{told}; {level} of {len(ratios)} ratios are within what rounds differ by"
+        if level
+        else told
+    )
+
+
+def elsewhere(row: Row, name: str) -> list[str]:
+    """Where headrace is behind a server in what the row is not about: the tail, the processor."""
+    if name == row.ours or row.ours not in row.servers:
+        return []
+    ours, theirs = (row.servers[each].medians for each in (row.ours, name))
+    words = []
+    tail = (whole_way(ours).get("p99"), whole_way(theirs).get("p99"))
+    if row.figure != "p99_ms" and _is_more(*tail):
+        words.append(f"p99 {number(tail[0])} ms beside {number(tail[1])}")
+    cost = "cpu_seconds_per_million"
+    if _is_more(ours.get(cost), theirs.get(cost)):
+        words.append(f"{number(ours[cost])} CPU-s per million beside {number(theirs[cost])}")
+    return words
+
+
+def _is_more(ours: float | None, theirs: float | None) -> bool:
+    return ours is not None and theirs is not None and ours > MORE * theirs
 
 
 def families(rows: Iterable[Row]) -> dict[str, list[Row]]:

@@ -154,7 +154,10 @@ def mqtt(
         for runs in outcomes.values()
         for outcome in runs
     ):
-        raise click.ClickException("not every connection came about, so the figures mean nothing")
+        raise click.ClickException(
+            "not every connection came about, so the figures mean nothing; is a broker there, and "
+            "does it take so many? --mqtt HOST:PORT names another"
+        )
 
 
 def _complete(options: dict[str, Any]) -> None:

@@ -39,7 +39,9 @@ QUICK: Final = Timing(duration=2.0, warm_up=0.5)
 
 
 @click.command(short_help="headrace beside the brokers of this machine, in one run.")
-@click.option("--quick", "is_quick", is_flag=True, help="The rows that say most, in 5 minutes.")
+@click.option(
+    "--quick", "is_quick", is_flag=True, help="The rows that say most, in 3 to 5 minutes."
+)
 @click.option("--only", multiple=True, metavar="WORKLOAD", help="Again for more.  [all]")
 @click.option("--peer", "names", multiple=True, metavar="NAME", help="Again for more.  [all found]")
 @click.option(
@@ -99,9 +101,9 @@ def suite(
     A ratio is headrace's figure over the other's, or the other way round where less is better:
     above 1 headrace is ahead. Rows where it is behind, or misses what is to be reached, come first.
 
-    The whole takes hours where many brokers are installed; how long is said first, and by --list.
-    --quick takes 5 minutes: short rounds of the rows that say most, against mosquitto alone unless
-    --peer or --config name others.
+    The whole takes an hour beside three brokers, and more beside each other; how long is said
+    first, and by --list. --quick takes 3 to 5 minutes: short rounds of the rows that say most,
+    spread over the run, against mosquitto alone unless --peer or --config name others.
 
     A run that ended early goes on with --resume FILE, where --save has put it, and otherwise the
     same options: it measures the rows that FILE lacks, or those of --only again.
@@ -334,10 +336,13 @@ def _list(plan: Plan, here: Found, *, as_json: bool) -> None:
 
 
 def _show(result: Result) -> None:
-    cells = []
+    cells, remarks = [], []
     for row in result.losses_first():
         cells += _lines(row)
-    table(["row", "server", "figure", "least to most", "ratio", "remarks"], cells, right={2, 3, 4})
+        remarks += _remarks(row)
+    table(["row", "server", "figure", "least to most", "ratio"], cells, right={2, 3, 4})
+    for line in remarks:
+        click.echo(line)
     for name, peer in result.peers.items():
         for (door, mode), promise in words.promises(peer).items():
             click.echo(f"{name} {peer['version']}, {door}, {mode}: {promise}")
@@ -346,15 +351,32 @@ def _show(result: Result) -> None:
             click.echo(f"{row.workload}, {row.mode}: {sentence}")
     for name, missing in result.left_out.items():
         click.echo(f"not here: {name}: {missing}")
+    if any(row.is_level(name) for row in result.rows for name in row.ratios()):
+        click.echo("≈: the rounds of both overlap, so that neither is ahead")
     click.echo(f"{words.ran(result)}: {words.standing(result.rows)}")
 
 
 def _lines(row: Row) -> list[list[str]]:
     """Our line, and one for each other server."""
-    ratios = row.ratios()
     lines = []
     for name, measured in row.servers.items():
         median = row.median(name)
+        lines.append(
+            [
+                f"{row.workload}, {row.mode}" if name == row.ours else "",
+                name,
+                "-" if median is None else f"{words.number(median)} {row.unit}",
+                words.spread(row, measured),
+                "" if name == row.ours else words.ratio_to(row, name),
+            ]
+        )
+    return lines
+
+
+def _remarks(row: Row) -> list[str]:
+    """A line for each server of which there is more to say."""
+    lines, ratios = [], row.ratios()
+    for name, measured in row.servers.items():
         remarks = [*words.faults(measured), *filter(None, [measured.trouble])]
         if name == row.ours:
             behind = words.shortfalls(row)
@@ -364,14 +386,6 @@ def _lines(row: Row) -> list[list[str]]:
                 remarks.append(f"{most}{words.number(row.at_least)} is reached")
         elif name in row.bounds and ratios.get(name, 0.0) >= row.bounds[name]:
             remarks.insert(0, f"{row.bounds[name]:g} is reached")
-        lines.append(
-            [
-                f"{row.workload}, {row.mode}" if name == row.ours else "",
-                name,
-                "-" if median is None else f"{words.number(median)} {row.unit}",
-                words.spread(row, measured),
-                "" if name == row.ours else words.ratio(ratios.get(name)),
-                "; ".join(remarks),
-            ]
-        )
+        if remarks:
+            lines.append(f"{row.workload}, {row.mode}: {name}: {'; '.join(remarks)}")
     return lines
