@@ -13,6 +13,11 @@ from storelog import Appender, batch, opened
 MIB = 1 << 20
 
 
+ATTEMPTS = 100
+"""What is in memory is the kernel's to say: to ask for what is not there begins to read it, which a
+quick disk may have done at once, and what was read may go again."""
+
+
 def segments(folder: Path) -> list[Path]:
     return sorted(folder.glob("streams/s/0/*.log"))
 
@@ -64,11 +69,21 @@ def test_what_is_on_the_disk_comes_later(tmp_path: Path) -> None:
         log = fill(store, 1000)
         first, *_ = segments(tmp_path)
         wanted = store.read(log, 0, 10_000)
-        evict(first)
-        assert fetched(store, log, 0, 10_000, 2) is None
+        for _ in range(ATTEMPTS):
+            evict(first)
+            found = fetched(store, log, 0, 10_000, 2)
+            if found is None:
+                break
+            assert found == wanted
+        assert found is None
         assert ends(store, 1) == {2: wanted}
         assert not select.select([store.notify_fd()], [], [], 0)[0]
-        assert fetched(store, log, 0, 10_000, 4) == wanted, "it is in memory now"
+        for ticket in range(4, 4 + 2 * ATTEMPTS, 2):
+            found = fetched(store, log, 0, 10_000, ticket)
+            if found is not None:
+                break
+            assert ends(store, 1) == {ticket: wanted}
+        assert found == wanted, "it is in memory now"
 
 
 def test_reads_that_wait_do_not_hold_up_appends_and_end_each_on_its_own(tmp_path: Path) -> None:
@@ -76,10 +91,15 @@ def test_reads_that_wait_do_not_hold_up_appends_and_end_each_on_its_own(tmp_path
         log = fill(store, 2000)
         offsets = dict(zip(range(2, 2000, 2), range(0, 2000, 2), strict=False))
         wanted = {ticket: store.read(log, offset, 3000) for ticket, offset in offsets.items()}
-        evict(*segments(tmp_path))
-        found = {
-            ticket: fetched(store, log, offset, 3000, ticket) for ticket, offset in offsets.items()
-        }
+        for _ in range(ATTEMPTS):
+            evict(*segments(tmp_path))
+            found = {
+                ticket: fetched(store, log, offset, 3000, ticket)
+                for ticket, offset in offsets.items()
+            }
+            if None in found.values():
+                break
+            assert found == wanted
         assert None in found.values()
         Appender(store).append(log, batch(b"beside them"))
         waiting = [ticket for ticket, batches in found.items() if batches is None]
