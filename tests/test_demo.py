@@ -107,6 +107,7 @@ def test_a_fleet_snapshot_in_wide_messages(tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.soak  # in CI tests/test_dcgm_readings.py decodes the same rows
 def test_each_faulty_row_ends_in_its_table(tmp_path):
     with (DATA / "dcgm_bad.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
