@@ -46,7 +46,7 @@ class Clients:
     ) -> tuple[list[tuple[SessionSummary, Origin | None]], int | None]:
         """As the port says."""
         found, following = self._switchboard.list_sessions(
-            pattern, connected, start, count_max, *self._now()
+            pattern, connected, start, count_max, *self._clock.now()
         )
         return [(each, self._origin(each)) for each in found], following
 
@@ -54,7 +54,7 @@ class Clients:
         self, client_id: str
     ) -> tuple[SessionReport, Origin | None, list[StreamReading]] | None:
         """As the port says."""
-        report = self._switchboard.session(client_id, *self._now())
+        report = self._switchboard.session(client_id, *self._clock.now())
         if report is None:
             return None
         streams = [self._reading(*each) for each in report.streams]
@@ -84,7 +84,7 @@ class Clients:
         """As the port says."""
         try:
             return self._switchboard.retained(
-                topic_filter, start, count_max, payload_bytes_max, *self._now()
+                topic_filter, start, count_max, payload_bytes_max, *self._clock.now()
             )
         except ValueError as error:
             raise InvalidTopicError(str(error)) from None
@@ -140,9 +140,6 @@ class Clients:
                 lag = positions.lag(position, start, end)
                 found.append(PartitionReading(index, position, end, lag))
         return StreamReading(topic_filter, name, not found, found)
-
-    def _now(self) -> tuple[int, int]:
-        return self._clock.now()
 
     def _origin(self, summary: SessionSummary) -> Origin | None:
         link = None if summary.connection is None else self._runner.links.get(summary.connection)
